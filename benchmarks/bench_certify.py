@@ -12,7 +12,7 @@ each logit, plus two forward passes (the original, and the worst string): "floor
 on the same graphs.
 
 Run with ``python benchmarks/bench_certify.py``; ``--growth FILE.html`` draws cost against
-length and budget.
+length, budget, logits and heads.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from harness import heading, options, row, spread
+from harness import clock, heading, in_turns, options, row, save_figure, spread
 
 from tl_dyck.certify import Certificate, PerturbationSpace, certify_many, parse_space
 from tl_dyck.certify.exact.layout import build_graph
@@ -44,6 +45,16 @@ SPACES = {
     "del 2, sub 2, k=8": ("del:2,sub:2", 8),
     "dup 2, del 2, sub 2, k=8": ("dup:2,del:2,sub:2", 8),
 }
+SMALL = [
+    ("sub:1", 1, 10),
+    ("sub:1", 8, 10),
+    ("dup:1,sub:1", 1, 10),
+    ("sub:1", 8, 30),
+    ("sub:2", 4, 10),
+    ("dup:1,sub:1", 8, 10),
+    ("dup:2,sub:2", 1, 10),
+    ("sub:2", 8, 10),
+]
 
 
 @dataclass(frozen=True)
@@ -86,16 +97,16 @@ def made_up(seed: int = 0) -> Corpus:
     return Corpus(*draw(20_000), *draw(1000), synonyms, list(range(5)))
 
 
-def classifier(
-    corpus: Corpus, d: int, heads: int, *, mlp: bool, position: bool, steps: int
+def untrained(
+    d: int, heads: int, *, mlp: bool, position: bool, words: int = VOCABULARY, logits: int = 2
 ) -> TwoLayerRNN:
-    """Train a one-layer classifier; half of each batch has random synonyms in place."""
+    """A one-layer model with random weights."""
     config = RNNConfig(
         d_model=d,
         n_heads=heads,
         d_head=d // heads,
-        d_vocab=VOCABULARY,
-        d_vocab_out=2,
+        d_vocab=words,
+        d_vocab_out=logits,
         n_ctx=64,
         state="position" if position else "none",
         d_mlp=4 * d if mlp else None,
@@ -110,7 +121,14 @@ def classifier(
         weights[name] = torch.randn(shape, generator=generator) * (
             0.1 if name == "W_E" else fan_in**-0.5 * 0.5 if fan_in else 0
         )
-    rnn = TwoLayerRNN(config, weights)
+    return TwoLayerRNN(config, weights)
+
+
+def classifier(
+    corpus: Corpus, d: int, heads: int, *, mlp: bool, position: bool, steps: int
+) -> TwoLayerRNN:
+    """Train a one-layer classifier; half of each batch has random synonyms in place."""
+    rnn = untrained(d, heads, mlp=mlp, position=position)
     weights = {name: weight.requires_grad_() for name, weight in rnn.weights.items()}
     optimizer = torch.optim.AdamW(weights.values(), lr=2e-3, weight_decay=1e-2)
     rng, labels = np.random.default_rng(0), torch.tensor(corpus.train_labels)
@@ -124,7 +142,7 @@ def classifier(
         loss.backward()
         optimizer.step()
     done = {name: weight.detach().double() for name, weight in weights.items()}
-    return TwoLayerRNN(config, done)
+    return TwoLayerRNN(rnn.config, done)
 
 
 def _with_synonyms(
@@ -236,97 +254,139 @@ def cores(corpus: Corpus, rnn: TwoLayerRNN, n: int) -> None:
     )
 
 
-def enumeration(corpus: Corpus, rnn: TwoLayerRNN, n: int) -> None:
-    """`exhaustive` for real, on the sentences whose spaces are nearest to a million strings."""
+def enumeration(corpus: Corpus, models: dict[str, TwoLayerRNN], most: int) -> None:
+    """`exhaustive` for real, on the sentences whose spaces are nearest to some sizes."""
     space = corpus.space(*SPACES["dup 2, del 2, sub 2, k=8"])
-    rows = [
-        (tuple(row), label)
-        for row, label in zip(corpus.test[:300], corpus.test_labels[:300], strict=True)
-    ]
-    rows.sort(key=lambda each: abs(np.log(space.size(each[0]) / 1e6)))
-    print("\nEnumeration of about a million strings (dup 2, del 2, sub 2, k=8)\n")
-    heading("strings", "evaluations saved", "time", "same verdict", "margin gap")
-    for string, label in rows[:n]:
-        (exact,) = certify_many(rnn, [string], [label], space, tight=True)
-        (fast,) = certify_many(rnn, [string], [label], space)
-        (listed,) = certify_many(rnn, [string], [label], space, "exhaustive", max_strings=10**7)
-        runs = listed.stats["strings_run"]
-        saved = f"{runs / fast.stats['strings_run']:,.0f}×"
-        same = exact.status == fast.status == listed.status
-        gap = f"{abs(exact.upper - listed.upper):.1e}"
-        row(f"{runs:,}", saved, f"{listed.seconds / fast.seconds:,.0f}×", same, gap)
+    rows = [tuple(row) for row in corpus.test[:300]]
+    sizes = np.array([space.size(string) for string in rows])
+    print("\nEnumeration (dup 2, del 2, sub 2, k=8); processor time over that of exact\n")
+    heading("model", "strings", "evaluations saved", "time", "same verdict", "margin gap")
+    for (name, rnn), size in itertools.product(models.items(), (10**3, 10**4, 10**5, 10**6)):
+        for i in np.argsort(abs(np.log(sizes / size)))[: size <= most]:
+            (tight,) = certify_many(rnn, [rows[i]], None, space, tight=True)
+            start = clock()
+            (fast,) = certify_many(rnn, [rows[i]], None, space)
+            middle = clock()
+            (listed,) = certify_many(rnn, [rows[i]], None, space, "exhaustive", max_strings=10**7)
+            times = f"{(clock() - middle) / (middle - start):,.0f}×"
+            runs = listed.stats["strings_run"]
+            saved = f"{runs / fast.stats['strings_run']:,.0f}×"
+            same = tight.status == fast.status == listed.status
+            row(name, f"{runs:,}", saved, times, same, f"{abs(tight.upper - listed.upper):.1e}")
+
+
+def fresh(
+    rnn: TwoLayerRNN, string: tuple[int, ...], corpus: Corpus, text: str, k: int, way: str
+) -> None:
+    """Ask of a new space: one keeps what it made of its last strings."""
+    certify_many(rnn, [string], None, corpus.space(text, k), way)
+
+
+def small(corpus: Corpus, models: dict[str, TwoLayerRNN], n: int) -> None:
+    """Processor time beside `exhaustive`, in turns, where a space is small."""
+    words = [word for string in corpus.test for word in string]
+    rng = np.random.default_rng(0)
+    print(
+        "\nSmall spaces: processor time over that of `exhaustive`; median [95 % interval], most\n"
+    )
+    heading("model", "space", "words", "strings", "ratio", "most")
+    for (name, rnn), (text, k, length) in itertools.product(models.items(), SMALL):
+        ratios, sizes = [], []
+        for i in range(n):
+            string = tuple(words[i * length : (i + 1) * length])
+            names = ("exact", "exhaustive")
+            ways = {way: partial(fresh, rnn, string, corpus, text, k, way) for way in names}
+            exact, listed = (min(times) for times in in_turns(ways, 3).values())
+            ratios.append(exact / listed)
+            sizes.append(corpus.space(text, k).size(string))
+        drawn = np.median(rng.choice(ratios, size=(2000, n)), axis=1)
+        low, high = np.quantile(drawn, [0.025, 0.975])
+        ratio = f"{np.median(ratios):.2f} [{low:.2f}, {high:.2f}]"
+        row(name, f"{text}, k={k}", length, f"{np.median(sizes):,.0f}", ratio, f"{max(ratios):.2f}")
 
 
 def growth(corpus: Corpus, models: dict[str, TwoLayerRNN], n: int, file: str) -> None:
-    """Median time against length at fixed budgets, and against the budget at fixed length."""
+    """Median time against length, budget, logits and heads, at 25 words unless it is length.
+
+    Of logits and heads models have random weights, and a bias for the target, so that it wins.
+    """
     words = [word for string in corpus.test for word in string]
-    sides: dict[str, dict[int, tuple[int, str]]] = {
-        "length": {x: (x, "dup:2,sub:2") for x in (5, 10, 15, 20, 30, 40, 50)},
-        "budget": {x: (25, f"dup:{x},sub:{x}") for x in (0, 1, 2, 3, 4)},
-    }
+    shapes = {"linear readout, d=64": False, "residual, ReLU MLP, d=64": True}
 
-    def median(rnn: TwoLayerRNN, length: int, text: str) -> tuple[float, float]:
+    def biased(heads: int, logits: int) -> dict[str, TwoLayerRNN]:
+        found = {}
+        for name, mlp in shapes.items():
+            rnn = untrained(64, heads, mlp=mlp, position=False, logits=logits)
+            weights = {**rnn.weights, "b_U": 6.0 * F.one_hot(torch.tensor(0), logits).float()}
+            found[name] = TwoLayerRNN(rnn.config, weights)
+        return found
+
+    def median(rnn: TwoLayerRNN, length: int, text: str, target: int | None) -> tuple[float, float]:
         rows = [tuple(words[i * length : (i + 1) * length]) for i in range(n)]
-        space = corpus.space(text, 8)
-        found = certify_many(rnn, rows, None, space, time_limit=10.0)
-        seconds = np.median([c.seconds for c in found])
-        return float(seconds) * 1e3, float(np.median([space.size(string) for string in rows]))
+        space, targets = corpus.space(text, 8), None if target is None else [target] * n
+        certify_many(rnn, rows[:1], None, space, time_limit=10.0)  # warms up
+        times = []
+        for i, string in enumerate(rows):
+            start = clock()
+            certify_many(rnn, [string], targets and [targets[i]], space, time_limit=10.0)
+            times.append(clock() - start)
+        return float(np.median(times)) * 1e3, float(np.median([space.size(x) for x in rows]))
 
-    times: dict[str, dict[str, list[float]]] = {}
-    sizes: dict[str, list[float]] = {}
+    text = "dup:2,sub:2"
+    Point = tuple[dict[str, TwoLayerRNN], int, str, int | None]
+    sides: dict[str, dict[int, Point]] = {
+        "words": {x: (models, x, text, None) for x in (5, 10, 15, 20, 30, 40, 50)},
+        "budget of each edit": {x: (models, 25, f"dup:{x},sub:{x}", None) for x in range(5)},
+        "logits": {x: (biased(2, x), 25, text, 0) for x in (2, 100, 1000, 10_000, 50_000)},
+        "heads": {x: (biased(x, 2), 25, text, 0) for x in (1, 2, 4, 8)},
+    }
+    drawn: dict[str, dict[str, list[float]]] = {}
     for side, points in sides.items():
-        print(f"\nGrowth with the {side}: median ms; strings in the space\n")
+        print(f"\nGrowth with {side}: median ms of processor time; strings in the space\n")
         heading("", *map(str, points))
-        for name, rnn in models.items():
-            found = [median(rnn, *point) for point in points.values()]
-            times.setdefault(side, {})[name], sizes[side] = (
-                list(x) for x in zip(*found, strict=True)
-            )
-            row(name, *(f"{ms:.1f}" for ms in times[side][name]))
-        row("strings", *(f"{size:.1e}" for size in sizes[side]))
-    lengths = np.log(list(sides["length"])[1:])
-    print("\ntime grows with length to the power")
-    for name, found in times["length"].items():
-        print(f"    {name}: {np.polyfit(lengths, np.log(found[1:]), 1)[0]:.2f}")
+        drawn[side] = {}
+        for name in next(iter(points.values()))[0]:
+            found = [median(of[name], *how) for of, *how in points.values()]
+            drawn[side][name] = [ms for ms, _ in found]
+            row(name, *(f"{ms:.1f}" for ms in drawn[side][name]))
+        row("strings", *(f"{size:.1e}" for _, size in found))
     if file:
-        draw(file, sides, times, sizes)
+        draw(file, {side: list(points) for side, points in sides.items()}, drawn)
 
 
-def draw(file: str, sides: Any, times: Any, sizes: Any) -> None:
+def draw(file: str, sides: dict[str, list[int]], times: dict[str, dict[str, list[float]]]) -> None:
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
-    titles = ("sentences of n words, dup 2 and sub 2", "25 words, dup b and sub b")
-    figure = make_subplots(rows=1, cols=2, subplot_titles=titles)
-    colors = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
-    symbols = ("circle", "square", "diamond", "cross")
-    for column, side in enumerate(sides, 1):
-        x = list(sides[side])
-        for (name, y), color, symbol in zip(times[side].items(), colors, symbols, strict=False):
-            how: Any = {"mode": "lines+markers", "showlegend": column == 1}
-            marks = {"color": color, "symbol": symbol, "size": 9}
-            figure.add_trace(go.Scatter(x=x, y=y, name=name, marker=marks, **how), 1, column)
-        top = [max(values) for values in zip(*times[side].values(), strict=True)]
-        said: Any = {"text": [f"{size:.0e}" for size in sizes[side]], "mode": "text"}
-        where: Any = {"textposition": "top center", "showlegend": False}
-        figure.add_trace(go.Scatter(x=x, y=top, **said, **where), 1, column)
-    figure.update_xaxes(title_text="words n", row=1, col=1)
-    figure.update_xaxes(title_text="budget b of each transformation", dtick=1, row=1, col=2)
-    figure.update_yaxes(title_text="median time of a verdict (ms)", rangemode="tozero")
+    figure = make_subplots(rows=2, cols=2, vertical_spacing=0.16, horizontal_spacing=0.1)
+    colors = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+    names = list(dict.fromkeys(name for side in times.values() for name in side))
+    shown: set[str] = set()
+    for place, (side, x) in enumerate(sides.items()):
+        where = {"row": place // 2 + 1, "col": place % 2 + 1}
+        for name, y in times[side].items():
+            marks = {"color": colors[names.index(name)], "symbol": names.index(name), "size": 9}
+            how: Any = {"mode": "lines+markers", "showlegend": name not in shown}
+            shown.add(name)
+            figure.add_trace(
+                go.Scatter(x=x, y=y, name=name, legendgroup=name, marker=marks, **how), **where
+            )
+        kind: Any = "log" if max(x) > 100 else "linear"
+        figure.update_xaxes(title_text=side, type=kind, **where)
+    figure.update_yaxes(title_text="ms a verdict", type="log", col=1)
+    figure.update_yaxes(type="log", col=2)
     figure.update_layout(
         template="plotly_white",
-        width=1100,
-        height=420,
-        legend={"orientation": "h", "y": -0.22},
-        margin={"t": 60, "b": 90},
-        title="Exact verdicts; above the points: strings in the space",
+        width=1000,
+        height=720,
+        legend={"orientation": "h", "y": -0.12},
+        margin={"t": 20, "b": 60},
     )
-    figure.write_html(Path(file))
-    print(f"    drawn in {file}")
+    save_figure(figure, Path(file))
 
 
 def main() -> None:
-    said = options(__doc__, sentences=100, seconds=2.0, steps=600, growth="", only="")
+    said = options(__doc__, sentences=100, seconds=2.0, steps=600, growth="", only="", most=10**6)
     corpus = made_up()
     kinds: dict[str, tuple[int, int, bool, bool]] = {
         "linear readout, 1 head, d=64": (64, 1, False, False),
@@ -342,7 +402,8 @@ def main() -> None:
     parts = {
         "verdicts": lambda: verdicts(corpus, models, n, said.seconds),
         "cores": lambda: cores(corpus, some, 4 * n),
-        "enumeration": lambda: enumeration(corpus, some, 3),
+        "enumeration": lambda: enumeration(corpus, models, said.most),
+        "small": lambda: small(corpus, models, 6),
         "growth": lambda: growth(corpus, models, max(5, n // 4), said.growth),
     }
     for name, part in parts.items():

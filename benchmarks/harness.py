@@ -73,12 +73,17 @@ def row(*cells: Any) -> None:
 
 
 def save_figure(figure: Any, file: Path) -> None:
-    """A page of 760 × 400 pixels; and with Chromium a picture of it beside it."""
+    """A page, of 760 × 400 pixels if the figure has no size; with Chromium a picture beside it."""
     figure.write_html(file, config={"displayModeBar": False})
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser:
         shot = f"--screenshot={file.with_suffix('.png').resolve()}"
-        size = ["--window-size=776,416", "--hide-scrollbars", "--virtual-time-budget=5000"]
+        width, height = figure.layout.width or 760, figure.layout.height or 400
+        size = [
+            f"--window-size={width + 16},{height + 16}",
+            "--hide-scrollbars",
+            "--virtual-time-budget=5000",
+        ]
         words = [browser, "--headless", "--no-sandbox", "--disable-gpu", *size, shot]
         subprocess.run([*words, file.resolve().as_uri()], check=True, capture_output=True)
     print(f"drawn in {file}")

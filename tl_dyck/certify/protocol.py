@@ -18,11 +18,10 @@ claims to be the worst string, `certify` checks: by the space, and by running th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
 
 from tl_dyck.certify.certificate import Certificate, Status, Witness
 from tl_dyck.certify.exact.network import Network
@@ -101,7 +100,7 @@ def conclude(
     objectives: Objectives | None = None,
     reason: str = "",
     stats: Mapping[str, int] | None = None,
-    network: Network | None = None,
+    upper: float = math.inf,
 ) -> Certificate:
     """Make a certificate of a proved bound and the worst string seen: what a certifier returns.
 
@@ -121,23 +120,23 @@ def conclude(
             margins.
         reason: why it had to stop early, if it had to.
         stats: anything worth counting.
-        network: the rnn in balls, if the certifier has made it.
+        upper: the least objective on that string, rounding included, if the certifier has found it.
 
     Returns:
         "certified" if `lower` is positive, "falsified" if the string's margin is negative by more
         than its rounding error, else "unknown".
     """
-    network = network or Network(rnn)
     string = tokens if string is None else string
-    wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
-    upper = float(network.least_of([string], wanted).upper[0])
+    if upper == math.inf:
+        wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
+        upper = float(Network(rnn).least_of([string], wanted).upper[0])
     # the network itself overflows: nothing is known
-    lower = min(lower, upper) if upper < np.inf else -np.inf
+    lower = min(lower, upper) if upper < math.inf else -math.inf
     status: Status = "certified" if lower > 0 else "falsified" if upper < 0 else "unknown"
     if status == "unknown" and not reason:
         reason = (
             "numbers overflow on some string of the space, so nothing is known of its logits"
-            if lower == -np.inf
+            if lower == -math.inf
             else "the least margin and 0 are closer than rounding, or than the certifier can tell"
         )
     return Certificate(

@@ -81,12 +81,13 @@ def attend_last(
     query: Float[Tensor, "batch head d_head"],
     key: Float[Tensor, "batch pos head d_head"],
     value: Float[Tensor, "batch pos head d_head"],
-    lengths: Int[Tensor, " batch"],
+    lengths: Int[Tensor, " batch"] | None,
 ) -> Float[Tensor, "batch head d_head"]:
-    """The attention's output for a query per string, over its first `lengths` tokens."""
+    """The attention's output for a query per string, over its first `lengths` tokens, or all."""
     scores = torch.einsum("bhe,bphe->bhp", query, key)
-    beyond = torch.arange(key.shape[1], device=key.device) >= lengths[:, None]
-    scores = scores.masked_fill(beyond[:, None], -torch.inf)
+    if lengths is not None:
+        beyond = torch.arange(key.shape[1], device=key.device) >= lengths[:, None]
+        scores = scores.masked_fill(beyond[:, None], -torch.inf)
     weights = torch.exp(scores - scores.amax(-1, keepdim=True))
     return torch.einsum("bhp,bphe->bhe", weights, value) / weights.sum(-1)[..., None]
 

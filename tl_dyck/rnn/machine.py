@@ -243,13 +243,14 @@ class TwoLayerRNN(torch.nn.Module):
             lengths: number of tokens of each string, at least 1; all of them if not given.
         """
         tokens = self._checked(tokens)
-        if lengths is None:
-            lengths = torch.full(tokens.shape[:1], tokens.shape[1])
-        elif not bool(((lengths >= 1) & (lengths <= tokens.shape[1])).all()):
-            raise RNNInputError(f"lengths must be in 1..{tokens.shape[1]}, not {lengths.tolist()}.")
-        lengths = lengths.to(self.device)
+        if lengths is not None:
+            if not bool(((lengths >= 1) & (lengths <= tokens.shape[1])).all()):
+                raise RNNInputError(
+                    f"lengths must be in 1..{tokens.shape[1]}, not {lengths.tolist()}."
+                )
+            lengths = lengths.to(self.device)
         r = self.embed(tokens, self.states(tokens))
-        last = r[torch.arange(len(r), device=r.device), lengths - 1]
+        last = r[:, -1] if lengths is None else r[torch.arange(len(r)).to(lengths), lengths - 1]
         z = attend_last(self.query(last), self.key(r), self.value(r), lengths)
         return self.readout(last, z)
 
@@ -369,8 +370,11 @@ class TwoLayerRNN(torch.nn.Module):
         return self._unpack(states)[0] if self.config.has_depth else states
 
     def _check_tokens(self, tokens: Tensor) -> None:
-        wrong = (tokens < 0) | (tokens >= self.config.d_vocab)
-        if bool(wrong.any()):
+        if not tokens.numel():
+            return
+        low, high = tokens.aminmax()
+        if low < 0 or high >= self.config.d_vocab:
+            wrong = (tokens < 0) | (tokens >= self.config.d_vocab)
             raise RNNInputError(
                 f"token {int(tokens[wrong][0])} is not in the vocabulary "
                 f"0..{self.config.d_vocab - 1}."

@@ -44,9 +44,8 @@ def exact(
         SpaceTooLargeError: the budgets are so large that the graph of the space cannot be laid out.
     """
     started = time.perf_counter()
-    network = Network(rnn)
     found = minimise(
-        network,
+        Network(rnn),
         space.lattice(tokens),
         Objectives.wanted(objectives, target, rnn.config.d_vocab_out),
         decide=not tight,
@@ -67,5 +66,5 @@ def exact(
         started=started,
         reason="" if found.in_time else f"the time limit of {time_limit} s was reached",
         stats=found.stats,
-        network=network,
+        upper=found.upper,
     )

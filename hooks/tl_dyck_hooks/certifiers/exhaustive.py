@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 
-import numpy as np
-
 from tl_dyck.certify import Certificate, PerturbationSpace, conclude
 from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.exact.minimise import Minimum, run_all
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
-
-_BATCH = 4096
 
 
 def exhaustive(
@@ -41,23 +37,15 @@ def exhaustive(
         SpaceTooLargeError: the space has more strings than `max_strings`.
     """
     started = time.perf_counter()
-    network = Network(rnn)
     wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
     deadline = Deadline.after(time_limit)
-    lower, upper, worst, done, reason = math.inf, math.inf, tokens, 0, ""
     try:
         strings = space.enumerate(tokens, limit=max_strings, deadline=deadline)
-        while batch := list(itertools.islice(strings, _BATCH)):
-            least = network.least_of(batch, wanted)
-            lower, best = min(lower, float(least.lower.min())), int(np.argmin(least.upper))
-            if least.upper[best] < upper:
-                upper, worst = float(least.upper[best]), batch[best]
-            done += len(batch)
-    except OutOfTime:
-        lower, reason = (
-            -math.inf,
-            f"the time limit of {time_limit} s was reached after {done:,} strings",
-        )
+        found = run_all(Network(rnn), tokens, strings, wanted)
+    except OutOfTime:  # before there was a first string
+        found = Minimum(-math.inf, math.inf, tokens, False, {"strings_run": 0})
+    done = found.stats["strings_run"]
+    reason = f"the time limit of {time_limit} s was reached after {done:,} strings"
     return conclude(
         rnn,
         tokens,
@@ -65,9 +53,10 @@ def exhaustive(
         space,
         certifier="exhaustive",
         objectives=objectives,
-        lower=lower,
-        string=worst,
+        lower=found.lower,
+        string=found.string,
         started=started,
-        reason=reason,
-        stats={"strings_run": done},
+        reason="" if found.in_time else reason,
+        stats=found.stats,
+        upper=found.upper,
     )

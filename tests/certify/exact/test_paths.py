@@ -15,12 +15,14 @@ from tl_dyck.certify import Delete, Duplicate, PerturbationSpace, Substitute
 from tl_dyck.certify.exact import paths as paths_module
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.layout import build_graph
+from tl_dyck.certify.exact.narrow import narrowed
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import (
     count_paths,
     emission_costs,
     enumerate_below,
     extremes,
+    live_emissions,
     sweep,
 )
 
@@ -30,7 +32,7 @@ def symbols_of(graph: StringGraph, path: np.ndarray) -> list[int]:
     return flat[flat < len(graph.symbols.tokens)].tolist()
 
 
-def listed(graph: StringGraph) -> list[list[list[int]]]:
+def listed(graph: StringGraph, allowed: Any = None) -> list[list[list[int]]]:
     """Per group, every path as symbols: the graph walked by plain recursion."""
 
     def walk(node: int, group: int) -> list[list[int]]:
@@ -41,6 +43,8 @@ def listed(graph: StringGraph) -> list[list[list[int]]]:
                 continue
             tails = walk(int(graph.arc_target[arc]), group)
             for emission in range(graph.bundle_start[bundle], graph.bundle_start[bundle + 1]):
+                if allowed is not None and not allowed[emission]:
+                    continue
                 head = graph.emits[emission][: graph.lengths[emission]].tolist()
                 found += [head + tail for tail in tails]
         return found
@@ -133,6 +137,31 @@ def test_forbidden_emissions_are_on_no_path() -> None:
         if len(paths):
             sums = [costs[symbols_of(graph, path), group].sum() for path in paths]
             assert (low[group], high[group]) == pytest.approx((min(sums), max(sums)))
+
+
+@pytest.mark.parametrize("state", ["none", "position", "depth"])
+@pytest.mark.parametrize("kept", [1.0, 0.7])
+def test_a_narrowed_graph_has_the_strings_of_its_group(state: str, kept: float) -> None:
+    space = PerturbationSpace([(Duplicate(), 1), (Delete(None), 1), (Substitute({1: [3, 4]}), 1)])
+    graph = graph_of(space, (0, 1, 2, 1), state=state, bos_token=6)
+    rng, smaller = np.random.default_rng(0), 0
+    for group in range(len(graph.groups)):
+        allowed = rng.random(len(graph.option)) < kept
+        if count_paths(graph, np.array([group]), allowed[:, None])[0] == 0:
+            continue
+        strings = narrowed(graph, group, allowed)
+        narrow, back = strings.graph, np.arange(len(graph.symbols.tokens))[strings.symbols]
+        assert narrow.symbols.tokens.tolist() == graph.symbols.tokens[back].tolist()
+        assert back[narrow.groups[strings.group]] == graph.groups[group]
+        costs = rng.normal(size=(len(graph.symbols.tokens), 40))
+        ends = extremes(narrow, costs[back], strings.group, strings.allowed)
+        np.testing.assert_array_equal(ends, extremes(graph, costs, group, allowed))
+        if narrow is not graph:
+            smaller += 1
+            assert len(narrow.option) == live_emissions(graph, group, allowed).sum()
+            paths = [sorted(back[path].tolist() for path in listed(narrow)[0])]
+            assert paths == [sorted(listed(graph, allowed)[group])]
+    assert smaller > 0 or (state == "none" and kept == 1.0)
 
 
 @pytest.mark.parametrize("state", ["none", "position"])

@@ -58,6 +58,8 @@ def check(
         .values_of(strings, Objectives.margins(target, rnn.config.d_vocab_out))
         .rad.max()
     )
+    # most spaces of tests are so small that they would be run, and nothing bounded
+    options = {"always_listed": 0, **options}
     certificate = exact(rnn, string, target, space, tight=tight, **options)
     assert certificate.worst is not None
     assert certificate.worst.tokens in strings
@@ -166,8 +168,22 @@ def test_ties_are_unknown() -> None:
 def test_a_tie_with_one_string_is_not_certified() -> None:
     """The margin is shifted so that the worst string sits exactly at 0."""
     rnn = random_rnn(3, d_vocab_out=2)
-    least = exact(rnn, (0, 3, 1), 0, WIDE, tight=True).upper
-    assert exact(favouring(rnn, 1, least), (0, 3, 1), 0, WIDE).status == "unknown"
+    least = margins(rnn, strings_of(rnn, WIDE, (0, 3, 1)), 0).min()
+    for listed in (0, None):
+        found = exact(favouring(rnn, 1, least), (0, 3, 1), 0, WIDE, always_listed=listed)
+        assert found.status == "unknown"
+
+
+@pytest.mark.parametrize("fields", [{}, {"state": "position"}, {"act_fn": "relu", "n_heads": 2}])
+def test_small_spaces_are_run_and_large_ones_bounded(fields: dict[str, Any]) -> None:
+    rnn, few = random_rnn(3, **fields), PerturbationSpace([(Duplicate(), 1)])
+    many = PerturbationSpace([(Duplicate(), 2), (SwapAdjacent(), 2), (Delete(None), 1)])
+    for space, string in ((few, (0, 3, 1)), (many, (0, 3, 1, 2, 4, 1, 5))):
+        check(rnn, string, 0, space, tight=True, always_listed=None)
+    found, size = exact(rnn, (0, 3, 1), 0, few), few.size((0, 3, 1))
+    assert dict(found.stats) == {"strings_run": size}  # no graph was laid out
+    assert "nodes" in exact(rnn, (0, 3, 1, 2, 4, 1, 5), 0, many).stats
+    assert "nodes" in exact(rnn, (0, 3, 1), 0, few, always_listed=0).stats
 
 
 @pytest.mark.parametrize(("shift", "status"), [(1e-6, "certified"), (-1e-6, "falsified")])
@@ -175,7 +191,9 @@ def test_verdicts_are_right_up_to_rounding(shift: float, status: str) -> None:
     for readout in READOUTS:
         rnn = random_rnn(3, d_vocab_out=2, n_heads=2, **readout)
         least = exact(rnn, (0, 3, 1), 0, WIDE, tight=True).upper
-        assert exact(favouring(rnn, 1, least - shift), (0, 3, 1), 0, WIDE).status == status
+        shifted = favouring(rnn, 1, least - shift)
+        for listed in (0, None):
+            assert exact(shifted, (0, 3, 1), 0, WIDE, always_listed=listed).status == status
 
 
 def test_many_heads_share_few_patterns() -> None:

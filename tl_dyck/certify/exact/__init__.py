@@ -15,6 +15,7 @@ returns.
 - `layout`: how that graph comes about: lattice times state machine, closing arcs, order.
 - `walks`: the same of an automaton: all its strings of a length.
 - `paths`: shortest paths over it for many costs at once; counting and listing paths.
+- `narrow`: the strings of one group as a smaller graph, where many costs are swept.
 - `attention`: weights of symbols per group, and costs whose shortest path is the least of an
   additive functional.
 - `region`: exact ranges of the attention's outputs on a part of the strings, in any direction.

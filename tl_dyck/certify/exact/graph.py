@@ -112,9 +112,18 @@ class StringGraph:
         )
 
     @cached_property
-    def arc_slots(self) -> tuple[Slots, ...]:
-        """For each level the first arcs of its nodes, then their second arcs, and so on."""
-        return tuple(_slots(self.arc_start[first : last + 1]) for first, last in self.level_nodes)
+    def arc_slots(self) -> tuple[tuple[tuple[IntArray, IntArray, IntArray], ...], ...]:
+        """For each level the first arcs of its nodes, then their second arcs, and so on.
+
+        That is: which nodes have one, where it leads to, and its bundle.
+        """
+        return tuple(
+            tuple(
+                (rows, self.arc_target[arcs], self.arc_bundle[arcs])
+                for rows, arcs in _slots(self.arc_start[first : last + 1])
+            )
+            for first, last in self.level_nodes
+        )
 
     @cached_property
     def emission_slots(self) -> Slots:

@@ -78,7 +78,9 @@ class Incumbent:
         """The same, and a proved upper bound of the least objective on each, [n] twice."""
         lower, upper = np.empty((2, len(paths)))
         for rows, symbols in self._by_length(paths):
-            distinct, which = np.unique(symbols, axis=0, return_inverse=True)
+            distinct, which = symbols, np.arange(len(rows))
+            if len(rows) > 1:
+                distinct, which = np.unique(symbols, axis=0, return_inverse=True)
             read = self.network.inputs_at(self.graph.symbols, distinct)
             least = (unembedding or self.unembedding).least(read)
             lower[rows], upper[rows] = least.lower[which.ravel()], least.upper[which.ravel()]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
+from tl_dyck.certify.automaton import StringAutomaton
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.attention import AttentionWeights
 from tl_dyck.certify.exact.balls import Array
@@ -18,8 +20,11 @@ from tl_dyck.certify.exact.layout import build_graph
 from tl_dyck.certify.exact.linear import is_linear, linear_minimum
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.search import Search
+from tl_dyck.certify.exact.work import worth_running
 from tl_dyck.certify.lattice import Lattice
 from tl_dyck.certify.objectives import Objectives
+
+_BATCH = 4096
 
 
 @final
@@ -70,9 +75,12 @@ def minimise(
         max_listed: a part of the space with at most this many candidates is listed instead of being
             split.
         always_listed: a part with at most this many strings is run without being bounded first;
-            None for as many as it takes less work to run.
+            None for as many as it takes less work to run, all of them included.
     """
     deadline = Deadline.after(time_limit)
+    if always_listed is None and worth_running(network, lattice, len(objectives.offsets)):
+        strings = StringAutomaton(lattice).strings(deadline)
+        return run_all(network, lattice.tokens, strings, objectives)
     try:
         graph = build_graph(network, lattice, deadline)
     except OutOfTime:
@@ -96,6 +104,33 @@ def minimise(
     in_time = not deadline.passed or lower >= incumbent.upper
     stats |= {**counts, "strings_run": incumbent.strings_run}
     return Minimum(lower, incumbent.upper, incumbent.string, in_time, stats)
+
+
+def run_all(
+    network: Network,
+    original: tuple[int, ...],
+    strings: Iterator[tuple[int, ...]],
+    objectives: Objectives,
+) -> Minimum:
+    """Run every string, some thousands at a time.
+
+    Args:
+        network: the network.
+        original: what is named where no string was run in time.
+        strings: each once, at least one; `OutOfTime` where there is no time for more.
+        objectives: what to minimise.
+    """
+    lower, upper, worst, done, in_time = math.inf, math.inf, original, 0, True
+    try:
+        while batch := list(itertools.islice(strings, _BATCH)):
+            least = network.least_of(batch, objectives)
+            lower, best = min(lower, float(least.lower.min())), int(least.upper.argmin())
+            if least.upper[best] < upper:
+                upper, worst = float(least.upper[best]), batch[best]
+            done += len(batch)
+    except OutOfTime:
+        lower, in_time = -math.inf, False
+    return Minimum(lower, upper, worst, in_time, {"strings_run": done})
 
 
 def lower_bound(

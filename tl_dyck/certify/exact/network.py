@@ -98,6 +98,11 @@ class SymbolTable:
         error: Array = self.value.rad.max(0)
         return error
 
+    def take(self, which: IntArray) -> SymbolTable:
+        """Some of the symbols."""
+        tokens, states = self.tokens[which], self.states[which]
+        return SymbolTable(self.network, tokens, states, self.r.at(which), self.attended.at(which))
+
     def scores(self, queries: IntArray) -> tuple[Array, Array]:
         """Scores of every symbol for some symbols' queries, and a bound of their errors.
 

@@ -182,9 +182,9 @@ def _to_go(graph: StringGraph, bundles: Array) -> Array:
             reversed(graph.level_nodes), reversed(graph.arc_slots), strict=True
         ):
             here = to_go[first:last]
-            for rows, arcs in slots:
-                through = to_go.take(graph.arc_target[arcs], axis=0)
-                through += bundles.take(graph.arc_bundle[arcs], axis=0)
+            for rows, target, bundle in slots:
+                through = to_go.take(target, axis=0)
+                through += bundles.take(bundle, axis=0)
                 _improve(here, rows, through, np.minimum)
         return to_go
     cost = bundles.take(graph.arc_bundle, axis=0)
@@ -323,6 +323,11 @@ def _close(graph: StringGraph, bundles: Array, groups: IntArray, forbidden: floa
 
 def live_emissions(graph: StringGraph, group: int, allowed: BoolArray | None) -> BoolArray:
     """[E]: which of the allowed emissions (all if not given) are on some path of a group."""
+    return live(graph, group, allowed)[0]
+
+
+def live(graph: StringGraph, group: int, allowed: BoolArray | None) -> tuple[BoolArray, BoolArray]:
+    """The allowed emissions, and the arcs, that are on some path of a group: [E] and [A]."""
     if allowed is None:
         allowed = np.ones(len(graph.option), dtype=bool)
     closed = (graph.bundle_group != NO_GROUP) & (graph.bundle_group != group)
@@ -338,7 +343,6 @@ def live_emissions(graph: StringGraph, group: int, allowed: BoolArray | None) ->
         arcs = slice(graph.arc_start[first], graph.arc_start[last])
         used[arcs] &= begun[graph.arc_source[arcs]]
         begun[graph.arc_target[arcs][used[arcs]]] = True
-    live = np.zeros(graph.n_bundles, dtype=bool)
-    live[graph.arc_bundle[used]] = True
-    on_path: BoolArray = allowed & np.repeat(live, np.diff(graph.bundle_start))
-    return on_path
+    passed = np.zeros(graph.n_bundles, dtype=bool)
+    passed[graph.arc_bundle[used]] = True
+    return allowed & np.repeat(passed, np.diff(graph.bundle_start)), used

@@ -12,6 +12,7 @@ from einops import einsum, rearrange
 
 from tl_dyck.certify.exact.attention import AttentionWeights, Items, View
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray
+from tl_dyck.certify.exact.narrow import Strings, narrowed
 from tl_dyck.certify.exact.paths import extremes
 
 _MOST_NUMBERS = 200_000
@@ -201,15 +202,23 @@ class Region:
         n, k = len(self.items), directions.shape[1]
         low, high = np.empty((n, k)), np.empty((n, k))
         shared = directions.shape[0] == 1
-        step = max(1, _MOST_NUMBERS // len(self.attention.graph.option))
+        strings = [self._strings_of(item) for item in range(n)]
+        step = max(1, _MOST_NUMBERS // max(len(each.graph.option) for each in strings))
         for start in range(0, k, step):
             piece = slice(start, min(k, start + step))
             d = directions[:, piece]
             seen = self._seen(d[0]) if shared else None
             for i in range(n):
                 self.attention.deadline.check()
-                low[i, piece], high[i, piece] = self._ranges_of(i, d[0 if shared else i], seen)
+                low[i, piece], high[i, piece] = self._ranges_of(
+                    i, strings[i], d[0 if shared else i], seen
+                )
         return low, high
+
+    def _strings_of(self, item: int) -> Strings:
+        """The strings of one item."""
+        allowed = None if self.items.allowed is None else self.items.allowed[:, item]
+        return narrowed(self.attention.graph, int(self.items.groups[item]), allowed)
 
     def _seen(self, directions: Array) -> list[Array]:
         """D^h · x^h_s for directions [K, H, width]: per head [S, K]."""
@@ -217,20 +226,24 @@ class Region:
         return [x[:, head] @ directions[:, head].T for head in range(self.n_heads)]
 
     def _ranges_of(
-        self, item: int, directions: Array, seen: list[Array] | None
+        self, item: int, strings: Strings, directions: Array, seen: list[Array] | None
     ) -> tuple[Array, Array]:
-        """Ranges on one item."""
-        attention, group = self.attention, int(self.items.groups[item])
-        allowed = None if self.items.allowed is None else self.items.allowed[:, item]
+        """Ranges on one item, of some strings."""
+        attention, symbols = self.attention, strings.symbols
+        weights = attention.weights[self.items.groups[item], symbols]
         low = high = slack = np.full(len(directions), 0.0)
         for head, dx in enumerate(seen or self._seen(directions)):
             d, centre = directions[:, head], self.centre[item, head]  # [K, width], [width]
             t = d @ centre  # [K]
             # costs of symbols, [S, K]: E (D · x - t ω)
-            omega = self.view.x.mid[:, head] @ self.base[item, head] + self.unit
-            costs = dx - np.outer(omega, t)
-            costs *= attention.weights[group, :, head, None]
-            least, most = extremes(attention.graph, costs, group, allowed)
+            costs = dx[symbols]  # a view where they are all
+            if self.unit:  # ω is 1
+                costs = costs - t
+            else:
+                omega = self.view.x.mid[symbols, head] @ self.base[item, head]
+                costs = costs - np.outer(omega, t)
+            costs *= weights[:, head, None]
+            least, most = extremes(strings.graph, costs, strings.group, strings.allowed)
             bottom, top = self.low[item, head], self.high[item, head]
             # D · o - t = r / Σ E ω lies between these: a negative r is worst over the least
             # denominator

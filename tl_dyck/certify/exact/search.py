@@ -194,7 +194,7 @@ class Search:
                 self._keep(part)
             return
         items = self._items(parts)
-        self.work.spent += len(parts) * self.work.to_range()
+        self.work.spent += self.work.to_range(len(parts))
         paths = self._centres(items)
         self.incumbent.run(paths)
         region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))

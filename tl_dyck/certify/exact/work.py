@@ -6,13 +6,17 @@ takes the same course.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import final
 
 from tl_dyck.certify.exact.graph import StringGraph
+from tl_dyck.certify.exact.linear import is_linear
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.parts import Part
 from tl_dyck.certify.exact.unembedding import MANY
+from tl_dyck.certify.lattice import KEEP, Lattice
 
 _CALLS = 3_000_000
 """The calls of numpy for one part take as long as so many multiplications,"""
@@ -25,8 +29,34 @@ _PATIENCE = 3
 _FEW_STRINGS = 64
 _MOST_STRINGS = 20_000
 """Parts with more strings than this are split before they are run."""
+_LAID_OUT = 15_000_000
+"""Laying out a graph takes as long as so many multiplications, with states, or with the guesses of
+a search, twice as many;"""
+_LISTED = 200_000
+"""and so does what a string takes beside them: it is made in Python."""
 _AT_ONCE = 1_000_000_000
 """Multiplications between two looks at the clock."""
+
+
+def worth_running(network: Network, lattice: Lattice, n_objectives: int) -> bool:
+    """Whether running every string takes less than laying out a graph and bounding its groups once.
+
+    Strings are counted as if no two choices of edits made the same.
+    """
+    config, hidden = network.config, _hidden(network)
+    uses = Counter(option.kind for option in lattice.options if option.kind != KEEP)
+    count = math.prod(
+        sum(math.comb(uses[kind], used) for used in range(budget + 1))
+        for kind, budget in enumerate(lattice.budgets)
+    )
+    each = _running(network, lattice.last_level, n_objectives) + _LISTED
+    followed = network.below is not None or config.state != "none"
+    laid_out = _LAID_OUT * (1 + followed) * (2 - is_linear(network))
+    last = {option.emits[-1:] for option in lattice.options if option.target == lattice.last_level}
+    costs = 3 * len(lattice.options) + 8 * lattice.n_codes * lattice.last_level
+    coordinates = 0 if is_linear(network) else hidden + config.d_model
+    bound = _CALLS + _SWEPT * coordinates * config.n_heads * costs
+    return count * each <= laid_out + len(last) * bound * (coordinates > 0)
 
 
 @final
@@ -56,7 +86,7 @@ class Work:
         asked = len(parts[0].rivals)
         if asked <= MANY:
             return _FEW_STRINGS
-        bound = self.to_range() + self.to_minimise(MANY) + self.to_screen(asked)
+        bound = self.to_range(1) + self.to_minimise(MANY) + self.to_screen(asked)
         return min(max(_FEW_STRINGS, _PATIENCE * bound / self.to_run(asked)), _MOST_STRINGS)
 
     def enough(self, parts: Sequence[Part], waiting: Sequence[Part]) -> bool:
@@ -71,21 +101,22 @@ class Work:
         return max(1, _AT_ONCE // self.to_run(n_objectives))
 
     def to_run(self, n_objectives: int) -> int:
-        """One string: attention, products with W_O, W_in, W_out and with their sizes, and W_U."""
-        config, hidden = self.network.config, self._hidden
-        inner = config.n_heads * config.d_head
-        # of many objectives in single precision, which takes half the time
-        products = config.d_model * (2 * inner + 4 * hidden + n_objectives // 2)
-        length = len(self.graph.level_nodes)
-        return 3 * length * inner + products + 40 * (config.d_model + hidden)
+        """One string."""
+        return _running(self.network, len(self.graph.level_nodes), n_objectives)
 
-    def to_range(self) -> int:
-        """The ranges of one part: of each coordinate that a norm or an activation sees, by head."""
+    def to_range(self, n_parts: int) -> int:
+        """The ranges of some parts: of each coordinate that a norm or an activation sees, by head.
+
+        What symbols add to a coordinate is found once for all of them.
+        """
         config = self.network.config
         norms = (config.ln_c, config.ln_mid, config.ln2, config.ln_final)
-        coordinates = config.d_model * sum(norm is not None for norm in norms) + self._hidden
-        swept = len(self.graph.symbols.tokens) * config.d_head + self._costs
-        return _CALLS + _SWEPT * coordinates * config.n_heads * swept
+        coordinates = config.d_model * sum(norm is not None for norm in norms) + _hidden(
+            self.network
+        )
+        product = len(self.graph.symbols.tokens) * config.d_head
+        swept = n_parts * _SWEPT * self._costs
+        return n_parts * _CALLS + coordinates * config.n_heads * (product + swept)
 
     def to_screen(self, n_objectives: int) -> int:
         """Looking through many objectives: some passes over as many columns of weights."""
@@ -97,14 +128,22 @@ class Work:
         inner = config.n_heads * config.d_head
         patterns = 2 ** min(config.n_heads, 4) if config.n_heads > 1 else 1
         swept = len(self.graph.symbols.tokens) * inner + self._costs
-        products = config.d_model * (self._hidden + inner)
+        products = config.d_model * (_hidden(self.network) + inner)
         return _SWEPT * n_objectives * (products + patterns * swept)
 
     @property
     def _costs(self) -> int:
         return 3 * len(self.graph.option) + 4 * len(self.graph.arc_source)
 
-    @property
-    def _hidden(self) -> int:
-        network = self.network
-        return 0 if network.config.act_fn is None else len(network.weight("b_in").mid)
+
+def _running(network: Network, length: int, n_objectives: int) -> int:
+    """One string: attention, products with W_O, W_in, W_out and with their sizes, and W_U."""
+    config, hidden = network.config, _hidden(network)
+    inner = config.n_heads * config.d_head
+    # of many objectives in single precision, which takes half the time
+    products = config.d_model * (2 * inner + 4 * hidden + n_objectives // 2)
+    return 3 * length * inner + products + 40 * (config.d_model + hidden)
+
+
+def _hidden(network: Network) -> int:
+    return 0 if network.config.act_fn is None else len(network.weight("b_in").mid)
