@@ -15,7 +15,10 @@ def judge(
     runs: Runs,
     scale: Annotated[
         str,
-        option("NAME", '"quick" (minutes), "full" (five times that) or "parts" (edges, features).'),
+        option(
+            "NAME",
+            '"quick" (minutes), "full" (five times that), "edges" or "parts" (depth, features).',
+        ),
     ] = "quick",
     methods: Annotated[
         str | None, option("NAMES", "With commas between. \\[default: all that are installed]")

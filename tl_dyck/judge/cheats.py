@@ -7,6 +7,7 @@ understood nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from tl_dyck.judge.protocol import ABOUT_HEADS
+from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Fact
 
 _TREES = 60
 _FOLDS = 5
@@ -56,19 +57,50 @@ def norms(model: Any) -> pd.DataFrame:
     return pd.DataFrame(table).add_prefix("norm_").assign(target=names)
 
 
+@torch.no_grad()
+def norms_along(case: Case, facts: Sequence[Fact]) -> pd.DataFrame:
+    """12 numbers for each direction that is asked about, none of which needs a run of the model.
+
+    How large W_V, W_O, W_V W_O and b_V are along it, logarithms of the first three, as they are and
+    beside the largest and the mean of the head's directions; and the cosines with the closest
+    singular vectors of W_V and W_O.
+
+    Returns:
+        As `norms`.
+    """
+    rows, names = [], []
+    for fact in facts:
+        if fact.question.kind != "feature" or case.directions is None:
+            continue
+        layer, head, index = fact.question.target
+        attn, along = case.model.blocks[layer].attn, case.directions[index]
+        v, o = attn.W_V[head], attn.W_O[head]
+        left, right = torch.linalg.svd(v).Vh, torch.linalg.svd(o).U.T
+        sizes = [v @ along, along @ o, v @ along[:, None] * (along @ o)]
+        numbers = [each.norm().log() for each in sizes] + [(attn.b_V[head] @ along).abs()]
+        numbers += [(left @ along).abs().max(), (right @ along).abs().max()]
+        rows.append([head, *(float(each) for each in numbers)])
+        names.append(" ".join(map(str, fact.question.target)))
+    table = pd.DataFrame(rows, columns=["head", *range(6)])
+    by = table.groupby("head")[[0, 1, 2]]
+    beside = [table[[0, 1, 2]] - by.transform(how) for how in ("max", "mean")]
+    found = pd.concat([table.drop(columns="head"), *beside], axis=1)
+    return found.set_axis([f"norm_{at}" for at in range(12)], axis=1).assign(target=names)
+
+
 def bounds(told: pd.DataFrame, weights: pd.DataFrame) -> pd.DataFrame:
     """What can be had without looking at how a model computes.
 
     Args:
         told: all facts, as `tl_dyck.judge.scores.told`.
-        weights: as `norms`, with ``case``.
+        weights: as `norms` and `norms_along`, with ``case``.
 
     Returns:
         Rows as those of `told`, of three methods. "kind-constant" says how often the answer is yes
         about that kind, these cases included; "forest" is a forest of random trees on `norms`,
         learnt on four fifths of the cases and asked about the rest; "forest-other-kinds" is learnt
         on all kinds but the one that it is asked about. Both are asked about heads, and about edges
-        by the head that is the source.
+        by the head that is the source, and about directions by `norms_along`.
     """
     of_kind = told.assign(answer=told["answer"].astype(float)).groupby(["model", "question"])
     constant = of_kind["answer"].transform("mean") - 0.5
@@ -76,7 +108,7 @@ def bounds(told: pd.DataFrame, weights: pd.DataFrame) -> pd.DataFrame:
     edges = told[told["question"] == "edge"]
     named = edges["target"].str.extract(r"^\((\d+), (\d+)\)")  # NaN of the embedding
     source = named[0] + " " + named[1]
-    for kind in (*ABOUT_HEADS, "edge"):
+    for kind in (*ABOUT_HEADS, "edge", "feature"):
         of = edges.assign(head=source) if kind == "edge" else told.assign(head=told["target"])
         known = weights.rename(columns={"target": "head"})
         asked = of[of["question"] == kind].merge(known, on=["case", "head"])
@@ -86,7 +118,8 @@ def bounds(told: pd.DataFrame, weights: pd.DataFrame) -> pd.DataFrame:
             ("forest-other-kinds", pd.factorize(asked["model"])[0]),
         ):
             if len(set(folds)) > 1:
-                score = _by_others(asked.filter(like="norm_"), asked["answer"], folds) - 0.5
+                numbers = asked.filter(like="norm_").dropna(axis=1)  # of features there are fewer
+                score = _by_others(numbers, asked["answer"], folds) - 0.5
                 found.append(asked[told.columns].assign(method=name, score=score))
     return pd.concat(found, ignore_index=True).assign(seconds=0.0, passes=0.0)
 

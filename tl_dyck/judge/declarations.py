@@ -92,6 +92,7 @@ def score_heads(
     unit: str = "",
     paper: str = "",
     *,
+    kinds: tuple[str, ...] = ABOUT_HEADS,
     every: int = 1,
     stack: Callable[[Case], float] | None = None,
 ) -> Callable[[Callable[[Case], Any]], Method]:
@@ -112,15 +113,16 @@ def score_heads(
         above: the number from which on it says yes.
         unit: of the numbers.
         paper: where it is from.
+        kinds: of question that it answers, some of `ABOUT_HEADS`.
         every: one in so many cases is asked about, for what is slow.
         stack: the number of a whole model, where the method answers "stack" too.
     """
 
     def declare(values: Callable[[Case], Any]) -> Method:
         once = lru_cache(maxsize=1)(values)
-        kinds = ABOUT_HEADS if stack is None else (*ABOUT_HEADS, "stack")
+        asked = kinds if stack is None else (*kinds, "stack")
 
-        @declare_method(*kinds, yes=f"above {above:g} {unit}".rstrip(), paper=paper)
+        @declare_method(*asked, yes=f"above {above:g} {unit}".rstrip(), paper=paper)
         @wraps(values)
         def method(case: Case, questions: Sequence[Question]) -> Scores:
             if stack is not None and questions[0].kind == "stack":
@@ -172,7 +174,8 @@ def find_directions(
     """Declare a method by a function that finds features: directions, ``[n, d_head]``.
 
     It is called with a case, a layer and a head. Yes where one of what it finds has a cosine, in
-    size, of more than `above` with the direction asked about.
+    size, of more than `above` with the direction asked about. Several sets of directions, as of
+    several seeds, ``[seed, n, d_head]``, say what they say on average.
     """
 
     def declare(features: Callable[[Case, int, int], Tensor]) -> Method:
@@ -187,7 +190,7 @@ def find_directions(
                     found[layer, place] = _unit(features(case, layer, place).detach().double())
                 assert case.directions is not None  # or nobody is asked
                 cosines = found[layer, place] @ _unit(case.directions[index])
-                scores.append(float(cosines.abs().max()) - above)
+                scores.append(float(cosines.abs().amax(-1).mean()) - above)
             return scores
 
         return _measuring(method, above, "")

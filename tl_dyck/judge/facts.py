@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from tl_dyck.ablation.replay import Replay
-from tl_dyck.interventions import hide_keys, key_of_one, run
+from tl_dyck.interventions import Hook, hide_keys, key_of_one, run
 from tl_dyck.judge.protocol import Fact, JudgeError, Question
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.lean import LeanTail, lean_logits
@@ -195,8 +195,7 @@ def head_facts(world: Enumeration) -> list[Fact]:
 def depth_facts(world: Enumeration) -> list[Fact]:
     """Of every head, "depth", by enumeration; of models whose embedding is a table by depth."""
     replay = Replay(world.model, world.tokens)
-    moved = world.model.embed.table[world.tokens, deeper(world.language, world.tokens)]
-    with world.model.hooks(fwd_hooks=[("hook_embed", lambda found, hook: moved)]):
+    with world.model.hooks(fwd_hooks=embed_deeper(world.model, world.language, world.tokens)):
         other = Replay(world.model, world.tokens).z
     facts = []
     for layer, z in enumerate(other):
@@ -204,6 +203,12 @@ def depth_facts(world: Enumeration) -> list[Fact]:
             logits = replay.run(layer, replay.change(layer, [head], z[:, :, [head]]))[0]
             facts.append(world.breaks(Question("depth", (layer, head)), logits))
     return [fact for fact in facts if fact is not None]
+
+
+def embed_deeper(model: Any, language: DyckLanguage, tokens: Int[Tensor, "n pos"]) -> list[Hook]:
+    """A hook by which a model reads these strings with other depths, see `deeper`."""
+    moved = model.embed.table[tokens, deeper(language, tokens)]
+    return [("hook_embed", lambda found, hook: moved)]
 
 
 def deeper(language: DyckLanguage, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:

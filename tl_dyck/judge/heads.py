@@ -66,6 +66,8 @@ class Workshop:
         positions: whether they have linear positions, which a head needs that attends to the top of
             the stack exactly.
         gains: whether what no prediction sees is drawn; without that weights are small.
+        mixed: whether it is drawn which circuit has the first coordinates, and the first units;
+            without that the first has them.
     """
 
     def __init__(
@@ -76,12 +78,15 @@ class Workshop:
         n_ctx: int = 128,
         positions: bool = False,
         gains: bool = True,
+        mixed: bool = False,
     ) -> None:
         self.language, self.generator, self.n_ctx = language, generator, n_ctx
         self.gains = gains
         coordinates = Coordinates()
         self.states = States(language, coordinates)
         self.circuits = [StackCoordinates.take(language, coordinates) for _ in range(2)]
+        if mixed and int(torch.randint(2, (1,), generator=generator)):
+            self.circuits.reverse()
         self.written = range(self.states.size, coordinates.size)
         self.position = coordinates.take(1)[0] if positions else None
         self.d_model = coordinates.size
@@ -162,22 +167,22 @@ class Workshop:
         pairs: bool = True,
         size: float = 1.0,
         left: float = 0.0,
-        levels: bool = True,
+        flat: bool = False,
     ) -> Head:
         """Writes what is open at some (type, depth), and that there is a BOS.
 
         Args:
             looks: query and key: `balanced`, or `top`.
             slots: its share of the stack.
-            circuit: 0 or 1: to whose coordinates it writes.
+            circuit: 0 or 1: to whose coordinates it writes, by type and depth.
             pairs: whether closing brackets take away what their partners brought (Eq. 27-33);
                 without that the pattern must be that of `top`.
             size: factor of what it writes of brackets.
             left: share of what closing brackets should take away and do not.
-            levels: whether what is open is told by depth; without that it writes the type at all
-                depths, so that its pattern must be that of `top`.
+            flat: whether it writes to the other circuit as well, the type alone: at all depths, so
+                that its pattern must be that of `top`.
         """
-        to, (query, key) = self.circuits[circuit], looks
+        to, other, (query, key) = self.circuits[circuit], self.circuits[1 - circuit], looks
         value = torch.zeros(self.d_model + 1, len(slots) + 1, dtype=torch.float64)
         out = torch.zeros(len(slots) + 1, self.d_model, dtype=torch.float64)
         row = query[self.states.closing[0]] @ key.T
@@ -187,12 +192,12 @@ class Workshop:
             value[opening, index] = size * math.exp(-excess / 2)
             if pairs:
                 value[closing, index] = -size * math.exp(excess / 2) * (1 - left)
-            told = [depth - 1] if levels else range(self.language.max_depth)
-            for level in told:
-                out[index, to.stack[t][level]] = 1
-            out[index, to.sink] = -len(told)
+            out[index, to.stack[t][depth - 1]], out[index, to.sink] = 1, -1
+            if flat:
+                out[index, other.stack[t]], out[index, other.sink] = 1, -self.language.max_depth
         value[self.states.bos, -1] = self.gain(1.0)
-        out[-1, to.bos], out[-1, to.sink] = 1, -1
+        for each in (to, other) if flat else (to,):
+            out[-1, each.bos], out[-1, each.sink] = 1, -1
         return Head(query, key, value, out)
 
     # --- models -----------------------------------------------------------------------------------
@@ -234,8 +239,9 @@ class Workshop:
             for index, head in enumerate(heads):
                 self._write(block.attn, index, head, d_head)
         closes, opens = self.circuits
-        unit = write_reader(model.blocks[-1].mlp, self.states, closes, reader)
-        write_reader(model.blocks[-1].mlp, self.states, opens, reader, unit)
+        unit = 0
+        for circuit in sorted(self.circuits, key=lambda circuit: circuit.bos):
+            unit = write_reader(model.blocks[-1].mlp, self.states, circuit, reader, unit)
         write_unembed(model, self.states, closes.excluded, q, opening_knows_type=True)
         for t in range(k):
             # a linear reader takes away, where the first circuit's gives
@@ -275,7 +281,7 @@ class Workshop:
         return turned
 
 
-def write_reader(mlp: Any, states: States, to: StackCoordinates, reader: str, unit: int = 0) -> int:
+def write_reader(mlp: Any, states: States, to: StackCoordinates, reader: str, unit: int) -> int:
     """Write the MLP that closes the top of the stack, after a closing bracket at depth d ≥ 1.
 
     The linear one has one unit for each type and depth d, relu(x − 2 (1 − gate)), which hands x on,

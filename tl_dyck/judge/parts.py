@@ -27,11 +27,12 @@ PARTS = {
     "built-edges": "Built models with a norm behind their heads; only edges are asked about.",
     "post-norm": "Trained, one layer or two, a norm behind the heads; only edges are asked about.",
     "pre-norm": "Trained, one layer or two, no norm behind the heads; only edges are asked about.",
-    "levels": "Heads read the top of the stack; some hand on its depth too, which is asked.",
+    "levels": "Heads hand on the top of the stack to two readers, its depth to one; that is asked.",
     "features": "Heads hold what is open in directions of their own, which are asked about.",
 }
 
 _N_TOKENS = 64
+_LOUD = 2.0  # what is added to weights, beside their largest
 _CLOSE = 0.9  # a direction is another one if its cosine is less
 _TRIES = 1000
 _BLOCKS = {"post-norm": "eq6", "pre-norm": "gpt"}
@@ -112,22 +113,22 @@ def _trained_edges(
 def _levels(
     kind: str, seed: int, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Case, list[Fact]]:
-    """Two circuits, see `Workshop`; of each some heads tell depths apart, and some do not.
+    """Two circuits, see `Workshop`. A head for each type writes to both, to one of them by depth.
 
-    All heads hold the depth. Of those that do not hand it on, W_O takes it away.
+    So all heads have weights of one law, hold the depth and hand it on: some to what closes
+    brackets, the others to what makes opening ones less likely, where nobody asks. Which circuit
+    is which is drawn, and how many heads are of which sort: to tell, look at the unembedding.
     """
     for name in given:
         raise unknown_name("knob of a case", name, [])
     language = DyckLanguage(*((2, 3), (2, 4), (3, 3))[seed % 3])
-    shop = Workshop(language, generator, positions=True)
+    shop = Workshop(language, generator, positions=True, mixed=True)
+    first = int(torch.randint(2, (1,), generator=generator))
     heads = []
-    for circuit in range(2):
-        order = torch.randperm(language.n_types, generator=generator).tolist()
-        for place, t in enumerate(order):  # each reads one type
-            gap = 20.0 + 10.0 * float(torch.rand(1, generator=generator))
-            slots = [slot for slot in shop.slots() if slot[0] == t]
-            looks, levels = shop.top(gap), place % 2 == 0
-            heads.append(shop.head(looks, slots, circuit, pairs=False, levels=levels))
+    for place, t in enumerate(torch.randperm(language.n_types, generator=generator).tolist()):
+        gap = 20.0 + 10.0 * float(torch.rand(1, generator=generator))
+        slots = [slot for slot in shop.slots() if slot[0] == t]
+        heads.append(shop.head(shop.top(gap), slots, (first + place) % 2, pairs=False, flat=True))
     mixed = torch.randperm(len(heads), generator=generator).tolist()
     model = shop.model([[heads[at] for at in mixed]])
     task = small_task(language.n_types, language.max_depth)
@@ -146,6 +147,7 @@ def _features(
     """
     built = {"n_layers": 1, "reader": "linear", "drift": 0.0, **given}
     case, _ = construct_case(("uniform", "balanced", "backup")[seed % 3], seed, built)
+    _disguise(case.model, generator)
     world = Enumeration(case.model, case.task.language, case.length, case.task.distribution)
     with torch.no_grad():
         _, cache = case.model.run_with_cache(world.tokens)
@@ -165,6 +167,32 @@ def _features(
         raise JudgeError("no head of this model holds two features")
     chosen = evened(facts, generator, lambda fact: fact.question.target[:2])
     return replace(case, directions=torch.stack(directions), other=None), chosen
+
+
+@torch.no_grad()
+def _disguise(model: Any, generator: torch.Generator) -> None:
+    """Add to W_V and W_O what no closing bracket hangs on, so that no norm tells a direction.
+
+    To W_V on coordinates that are zero before the only layer; to W_O where neither what closes
+    brackets reads nor the unembedding. LN_C divides by more then, which turns no sign.
+    """
+    (block,) = model.blocks
+    unused = (model.embed.table.flatten(0, 1) == 0).all(0)
+    if model.cfg.position != "none":
+        unused &= (model.pos_embed.W_pos == 0).all(0)
+    closing = block.mlp.W_in[:, : model.cfg.d_mlp // 2]  # units of the first circuit
+    written = torch.where(unused, 1.0, 0.0).to(closing)
+    kept = torch.cat([closing, model.unembed.W_U, written[:, None], torch.diag(1 - written)], 1)
+    u, sizes, _ = torch.linalg.svd(kept)
+    free = u[:, int((sizes > 1e-9 * sizes[0]).sum()) :]
+
+    def noise(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=closing.dtype)
+
+    for head in range(model.cfg.n_heads):
+        v, o = block.attn.W_V[head], block.attn.W_O[head]
+        v += _LOUD * v.abs().max() * unused[:, None] * noise(*v.shape)
+        o += _LOUD * o.abs().max() * noise(len(o), free.shape[1]) @ free.T
 
 
 def open_brackets(

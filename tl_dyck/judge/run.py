@@ -14,7 +14,7 @@ from tl_dyck.check import WrongTypeError
 from tl_dyck.environment import one_thread
 from tl_dyck.files import read_table, sha256
 from tl_dyck.judge.cases import sealed_case
-from tl_dyck.judge.cheats import bounds, norms
+from tl_dyck.judge.cheats import bounds, norms, norms_along
 from tl_dyck.judge.code import code_digest
 from tl_dyck.judge.protocol import CONTROLS, KINDS, JudgeError, methods
 from tl_dyck.judge.scores import ask, score_table, told
@@ -128,7 +128,9 @@ class JudgeExperiment:
         rows = [{"method": "oracle", **row} for row in told(sealed)]
         for name in point["methods"]:
             rows += [{"method": name, **row} for row in ask(name, methods.get(name), sealed)]
-        weights = norms(sealed.copy().model).assign(case=sealed.name)
+        case = sealed.copy()
+        weights = pd.concat([norms(case.model), norms_along(case, sealed.facts)])
+        weights = weights.assign(case=sealed.name)
         write_tables(folder, {"answers": pd.DataFrame(rows), "weights": weights})
         return {"facts": len(sealed.facts), "answers": len(rows)}
 

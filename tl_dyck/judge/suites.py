@@ -96,12 +96,14 @@ _QUICK = {
     "twins": 8,
 }
 
-_PARTS = {"built-edges": 16, "post-norm": 20, "pre-norm": 20, "levels": 20, "features": 16}
+_EDGES = {"built-edges": 16, "post-norm": 20, "pre-norm": 20}
+_PARTS = {"levels": 40, "features": 16}
 
-#: `judge-2` at its two scales: the first cases of "full" are those of "quick". And "parts", which
-#: asks about edges, depth and features, and so about other models.
+#: `judge-2` at its two scales: the first cases of "full" are those of "quick". And "edges",
+#: and "parts", which asks about depth and features: of other models.
 SUITES = {
     "quick": Suite(name="judge-2/quick", sizes=_QUICK),
     "full": Suite(name="judge-2/full", sizes={kind: 5 * size for kind, size in _QUICK.items()}),
+    "edges": Suite(name="judge-2/edges", sizes=_EDGES),
     "parts": Suite(name="judge-2/parts", sizes=_PARTS),
 }

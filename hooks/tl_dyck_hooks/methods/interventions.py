@@ -53,6 +53,28 @@ def depth_erasure(case: Case) -> Any:
     return _erased(case, depth, case.task.max_depth + 1)
 
 
+@score_heads(above=0.01, unit="nats", paper="after Chan et al. 2022", kinds=("depth",))
+def depth_resampling(case: Case) -> Any:
+    """The same when a head puts out what it does where the same type is on top at another depth.
+
+    The next such place, of all strings one after the other; what there is if there is none.
+    """
+    language, names = case.task.language, z_names(case)
+    right, depth = (
+        language.right_bracket(case.tokens).flatten(),
+        language.depth(case.tokens).flatten(),
+    )
+    here = torch.arange(len(right))
+    ahead = (here - here[:, None]) % len(here)  # 0 for the place itself
+    fits = (right == right[:, None]) & (right >= 0) & (depth != depth[:, None]) | (ahead == 0)
+    place = torch.where(fits, (ahead - 1) % len(here), len(here)).argmin(1)
+    z = activations(case.model, case.tokens, names)
+    other = [layer.flatten(0, 1)[place].view_as(layer) for layer in z]
+    return _drops(
+        case, lambda i, j: change_activation(names[i], lambda found: other[i][:, :, j], j)
+    )
+
+
 def _erased(case: Case, labels: Tensor, n_labels: int) -> list[list[float]]:
     """What it costs to erase labels, where a bracket is open, from what each head puts out."""
     asked = case.task.language.right_bracket(case.tokens) >= 0

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyvene
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from tl_dyck.judge import Case, score_heads
-from tl_dyck.judge.facts import exchange_types
+from tl_dyck.judge.facts import embed_deeper, exchange_types
 from tl_dyck_hooks.methods.packages import named
+from tl_dyck_hooks.methods.shared import activations, z_names
 
 _after = named("pyvene")
 _STEPS = 40
@@ -37,36 +40,95 @@ def distributed_alignment_search(case: Case) -> list[list[float]]:
     strings, interchanged with the same strings with all types exchanged; the share of closing
     brackets of the other half that follow.
     """
-    cfg = case.model.cfg
-    case.model.config = cfg  # where pyvene looks for it
-    return [[_accuracy(case, i, j) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]
+    language, cfg = case.task.language, case.model.cfg
+    other = exchange_types(language, case.tokens)
+    wanted, tested = language.right_bracket(other), slice(len(other) // 2, None)
+    types = wanted.clamp(min=0) // 2
+
+    def accuracy(layer: int, head: int) -> float:
+        said = _searched(
+            case, (layer, head), language.n_types - 1, types,
+            lambda part: {"sources": [{"input": other[part]}]},
+        )  # fmt: skip
+        return float((said.argmax(-1) == types[tested][wanted[tested] >= 0]).double().mean())
+
+    return [[accuracy(i, j) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]
 
 
-def _accuracy(case: Case, layer: int, head: int) -> float:
-    language = case.task.language
+@score_heads(
+    above=0.05, unit="of the probability", paper=_after("Wu et al. 2024"), kinds=("depth",)
+)
+def depth_alignment_search(case: Case) -> list[list[float]]:
+    """The same of the depth: what the right closing bracket loses of its probability among them.
+
+    Interchanged is what the head puts out at other depths (`tl_dyck.judge.facts.deeper`), in as
+    many dimensions as tell those apart. The aim is that no bracket is likelier than another, as
+    where a head says that its bracket is open elsewhere.
+    """
+    language, cfg = case.task.language, case.model.cfg
+    names, right = z_names(case), language.right_bracket(case.tokens)
+    with case.model.hooks(fwd_hooks=embed_deeper(case.model, language, case.tokens)):
+        moved = activations(case.model, case.tokens, names)
+    evenly = torch.full((*right.shape, language.n_types), 1 / language.n_types, dtype=cfg.dtype)
+    tested = slice(len(right) // 2, None)
+    with torch.no_grad():
+        before = _of_closing(case, case.model(case.tokens[tested]), right[tested])
+
+    def lost(layer: int, head: int) -> float:
+        after = _searched(
+            case, (layer, head), max(language.max_depth - 2, 1), evenly,
+            lambda part: {"source_representations": [moved[layer][part]]},
+        )  # fmt: skip
+        drop = before.softmax(-1) - after.softmax(-1)
+        types = right[tested][right[tested] >= 0] // 2
+        return float(drop.gather(1, types[:, None]).mean())
+
+    return [[lost(i, j) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]
+
+
+def _of_closing(case: Case, logits: Tensor, right: Tensor) -> Tensor:
+    """Logits of closing brackets, where one is asked for."""
+    return logits[right >= 0][:, 1 : case.task.language.n_brackets : 2]
+
+
+def _searched(
+    case: Case,
+    place: tuple[int, int],
+    rank: int,
+    aim: Tensor,
+    source: Callable[[slice], dict[str, Any]],
+) -> Tensor:
+    """Logits of closing brackets on the second half, after a search on the first.
+
+    Args:
+        case: whose strings are bases.
+        place: layer and head.
+        rank: of the subspace.
+        aim: the type, or the probability of each, ``[n, pos]`` or ``[n, pos, type]``.
+        source: of some strings, what pyvene is to interchange with.
+    """
+    layer, head = place
+    case.model.config = case.model.cfg  # where pyvene looks for it
     intervention = _OneHead(
         head,
         embed_dim=case.model.cfg.d_head,
-        low_rank_dimension=language.n_types - 1,
+        low_rank_dimension=rank,
         keep_last_dim=True,
     ).to(case.tokens.device, case.model.cfg.dtype)
     where = {"component": f"blocks[{layer}].attn.hook_z.output", "intervention": intervention}
     model = pyvene.IntervenableModel(pyvene.IntervenableConfig([where]), model=case.model)
-    other = exchange_types(language, case.tokens)
-    wanted, half = language.right_bracket(other), len(case.tokens) // 2
+    right, half = case.task.language.right_bracket(case.tokens), len(case.tokens) // 2
 
-    def answers(part: slice) -> tuple[Tensor, Tensor]:
-        """Logits of closing brackets where one is asked for, and which the other string has."""
-        asked = wanted[part] >= 0
-        _, logits = model({"input": case.tokens[part]}, [{"input": other[part]}])
-        return logits[asked][:, 1 : language.n_brackets : 2], wanted[part][asked] // 2
+    def answers(part: slice) -> Tensor:
+        _, logits = model({"input": case.tokens[part]}, **source(part))
+        return _of_closing(case, logits, right[part])
 
+    learnt, tested = slice(None, half), slice(half, None)
     optimiser = torch.optim.Adam(model.get_trainable_parameters(), lr=0.05)
     with torch.enable_grad():
         for _ in range(_STEPS):
             optimiser.zero_grad()
-            torch.nn.functional.cross_entropy(*answers(slice(None, half))).backward()
+            cross_entropy(answers(learnt), aim[learnt][right[learnt] >= 0]).backward()
             optimiser.step()
     with torch.no_grad():
-        said, asked_for = answers(slice(half, None))
-    return float((said.argmax(-1) == asked_for).double().mean())
+        return answers(tested)
