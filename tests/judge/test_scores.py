@@ -368,6 +368,8 @@ def test_a_run_is_kept_and_has_a_page(tmp_path: Any) -> None:
     for name in ("zero-ablation", "magnitude", "attention-weight"):  # those that are no controls
         assert (f"<h3>{name}</h3>" in text) != (name in fine)
     assert text.count('class="map"') == text.count("<h3>") > 0
+    off = done.scores.loc[("zero-ablation", "needed"), ["off", "off_low", "off_high"]]
+    assert "{:.0%} [{:.0%}, {:.0%}]".format(*off) in text
     table = (tmp_path / "judge.md").read_text(encoding="utf-8")
     assert "| zero-ablation |" in table
     for name in ("oracle", "kind-constant", "forest", "forest-other-kinds"):

@@ -150,6 +150,8 @@ def _sizes(done: Judgement) -> list[Html | None]:
     kinds = [kind for kind in KINDS if kind in known]
     names = [method for method in done.order() if method in known.index]
     rows = [[name, *(_off(done, name, kind) for kind in kinds)] for name in names]
+    if not rows:
+        return [element("p", "No method here says how large an effect is.")]
     caption = (
         "Σ |said − true| / Σ true effect, where a method says in nats, in logits or as a share of "
         "the difference how large an effect is. The effect is that of what is asked, on every "

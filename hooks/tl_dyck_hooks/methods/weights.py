@@ -28,6 +28,30 @@ def copying(case: Case) -> Any:
     ]
 
 
+@score_heads(above=0.5, unit="of the largest", paper="after Elhage et al. 2021")
+@torch.no_grad()
+def path_norm(case: Case) -> Any:
+    """Sizes of weights along paths from a head to the closing brackets' logits; no model is run.
+
+    ‖W_V W_O U‖ + Σ ‖W_V W_O w‖ ‖v U‖ over units of MLPs from its layer on, which read by w and
+    write v; U is the unembedding of closing brackets less their mean. Norms and later heads are
+    left out. Beside the model's largest.
+    """
+    model, n_brackets = case.model, case.task.language.n_brackets
+    closing = model.unembed.W_U[:, 1:n_brackets:2]
+    closing = closing - closing.mean(1, keepdim=True)
+    sizes = []
+    for layer, block in enumerate(model.blocks):
+        moved = block.attn.W_V @ block.attn.W_O  # head, d_model, d_model
+        size = (moved @ closing).flatten(1).norm(dim=1)
+        for later in model.blocks[layer:]:
+            reads, told = (moved @ later.mlp.W_in).norm(dim=1), (later.mlp.W_out @ closing)
+            size = size + reads @ told.norm(dim=1)
+        sizes.append(size)
+    found: Tensor = torch.stack(sizes)
+    return found / found.max()
+
+
 @score_heads(above=0.0, unit="more than at random", paper="Elhage et al. 2021")
 @torch.no_grad()
 def composition(case: Case) -> Any:

@@ -355,6 +355,27 @@ def copied(case: Case) -> Array:
     return each_head(case, score)
 
 
+def along_paths(case: Case) -> Array:
+    """Norms of one path at a time: directly to the logits, or by one unit of an MLP."""
+    w, cfg = network(case.model).w, case.model.cfg
+    told = w["unembed.W_U"][:, 1 : 2 * case.task.n_types : 2]
+    told = told - told.mean(1, keepdims=True)
+
+    def size(layer: int, head: int) -> float:
+        name = f"blocks.{layer}.attn."
+        moved = w[name + "W_V"][head] @ w[name + "W_O"][head]
+        total = np.linalg.norm(moved @ told)
+        for later in range(layer, cfg.n_layers):
+            reads, writes = w[f"blocks.{later}.mlp.W_in"], w[f"blocks.{later}.mlp.W_out"]
+            for unit in range(cfg.d_mlp):
+                through = np.outer(moved @ reads[:, unit], writes[unit] @ told)  # of rank one
+                total += np.linalg.norm(through)
+        return float(total)
+
+    found = each_head(case, size)
+    return found / found.max()
+
+
 def composed(case: Case) -> Array:
     """Elhage et al.'s three scores by numpy's norms; NaN in the last layer."""
     w, cfg = network(case.model).w, case.model.cfg

@@ -149,6 +149,7 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "stack-attention": (Oracle(NUMPY, on_top, (*HEADS, "stack")),),
     "sharpness": (of_heads(NUMPY, heads.sharp, 0.5),),
     "copying": (of_heads("eigenvalues of a smaller matrix", heads.copied, 0.5, atol=1e-6),),
+    "path-norm": (of_heads("numpy, path by path", heads.along_paths, 0.5),),
     "composition": (
         of_heads(
             "norms in numpy", heads.composed, lambda case: case.model.cfg.d_model**-0.5,
