@@ -151,7 +151,7 @@ def behind(net, x, r):
     return x
 
 
-class Graph:
+class PrefixGraph:
     """All prefixes as paths: a node is a stack and a profile, a symbol a bracket and a profile."""
 
     def __init__(self, facts, has_depth):
@@ -213,10 +213,10 @@ class Graph:
                 ends = np.array([each == may for each in asked])
                 over = self.arcs[n - 1] if n else ()
                 for last in np.unique(over[2][ends[over[1]]]) if n else (0,):
-                    yield may, Group(self, n, int(last), ends)
+                    yield may, PrefixGroup(self, n, int(last), ends)
 
 
-class Group:
+class PrefixGroup:
     """The prefixes of one length that end with one symbol, in one of some nodes."""
 
     def __init__(self, graph, n, last, ends):
@@ -255,7 +255,7 @@ class Group:
         return [allowed & ~(over & ~before), allowed & ~(over & before)]
 
 
-class Margins(paths.SameEnd):
+class PrefixMargins(paths.SameEnd):
     """What a model makes of a group."""
 
     def __init__(self, group, model):
@@ -300,7 +300,7 @@ def asked(facts, arrays):
     need(fits, "its language is none, or too large")
     need(facts["claim"] in CLAIMS, "it claims nothing that is known here")
     found = list(models(facts, arrays))
-    graph = Graph(facts, any(each.has_depth for each in found))
+    graph = PrefixGraph(facts, any(each.has_depth for each in found))
     for each in found:
         each.tabulate(graph)
     return found, graph
@@ -323,7 +323,7 @@ def check(facts, arrays):
     found, graph = asked(facts, arrays)
     numbers = iter(arrays["trees"].ravel().tolist())
     for may, group in graph.groups():
-        margins, todo = [Margins(group, each) for each in found], [group.all]
+        margins, todo = [PrefixMargins(group, each) for each in found], [group.all]
         while todo:
             allowed, node = todo.pop(), next(numbers, -1)
             if node == BOUND:

@@ -13,7 +13,7 @@ from torch import nn
 
 from tl_dyck.certify.check_edits import CONFIG, Affine
 from tl_dyck.certify.check_language import ProofError
-from tl_dyck.certify.check_two_layers import BOUND, FORMAT, Group, Margins, asked, says
+from tl_dyck.certify.check_two_layers import BOUND, FORMAT, PrefixGroup, PrefixMargins, asked, says
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.balls import Array, BoolArray
 from tl_dyck.certify.language.questions import Runner, make_uniform, refuse_long
@@ -64,7 +64,7 @@ def prove_two_layers(
         facts["head"] = [int(each) for each in head]
     try:
         with np.errstate(all="ignore"):
-            search = _Search(facts, weights, models, language, Deadline.after(time_limit))
+            search = _TreesOfGroups(facts, weights, models, language, Deadline.after(time_limit))
             trees = np.array(search.trees(), dtype="<u2")
     except OutOfTime:
         raise NoProofError(f"none was found in {time_limit} s") from None
@@ -97,7 +97,7 @@ def _layers(model: Any, language: DyckLanguage) -> tuple[str, list[Any], dict[st
     return tensors_digest(dict(model.named_parameters())), configs, weights
 
 
-class _Search:
+class _TreesOfGroups:
     """The trees of a claim."""
 
     def __init__(
@@ -117,7 +117,7 @@ class _Search:
         """For each group a tree, in preorder."""
         found: list[int] = []
         for may, group in self.graph.groups():
-            margins, todo = [Margins(group, each) for each in self.models], [group.all]
+            margins, todo = [PrefixMargins(group, each) for each in self.models], [group.all]
             while todo:
                 self.deadline.check()
                 node, parts = self._node(may, group, margins, todo.pop())
@@ -126,7 +126,7 @@ class _Search:
         return found
 
     def _node(
-        self, may: Any, group: Group, margins: list[Any], allowed: BoolArray
+        self, may: Any, group: PrefixGroup, margins: list[Any], allowed: BoolArray
     ) -> tuple[list[int], list[BoolArray]]:
         """What is said of a part, and its own parts."""
         nothing = np.zeros((len(allowed), 1))
@@ -153,11 +153,11 @@ class _Search:
             raise NoProofError(f"after {self._string(group, near)} the claim is within rounding")
         return [cut], group.parted(allowed, cut)
 
-    def _string(self, group: Group, symbols: list[int]) -> list[int]:
+    def _string(self, group: PrefixGroup, symbols: list[int]) -> list[int]:
         """The tokens of a path, without BOS."""
         return [self.graph.kinds[self.graph.last[i]][0] for i in group.symbols[0, symbols[1:]]]
 
-    def _winner(self, may: Any, group: Group, symbols: list[int]) -> int:
+    def _winner(self, may: Any, group: PrefixGroup, symbols: list[int]) -> int:
         """Who wins after a prefix.
 
         Raises:
@@ -174,7 +174,7 @@ class _Search:
         return winner
 
 
-def _cheapest(group: Group) -> list[int]:
+def _cheapest(group: PrefixGroup) -> list[int]:
     """The symbols of the path that cost least in the last walk, BOS first."""
     levels, costs = group.levels, group.costs
     at, column = map(int, np.unravel_index(levels[-1].argmin(), levels[-1].shape))
@@ -188,7 +188,7 @@ def _cheapest(group: Group) -> list[int]:
     return [0, *found[::-1]]
 
 
-def _live(group: Group, allowed: BoolArray) -> BoolArray:
+def _live(group: PrefixGroup, allowed: BoolArray) -> BoolArray:
     """Which of some symbols are on a path of them."""
     reached = [np.isfinite(each[:, 0]) for each in group.levels]
     found = np.zeros_like(allowed)
@@ -202,7 +202,7 @@ def _live(group: Group, allowed: BoolArray) -> BoolArray:
     return found
 
 
-def _cut(group: Group, costs: Array, allowed: BoolArray) -> int | None:
+def _cut(group: PrefixGroup, costs: Array, allowed: BoolArray) -> int | None:
     """Where to part what is allowed: so that costs differ most; None if there is one path."""
     live, best, found = _live(group, allowed), -1.0, None
     for level in range(1, group.n_levels):

@@ -23,7 +23,7 @@ from tl_dyck import construct
 from tl_dyck.certify import CertifyError, check_edits, check_language, check_two_layers
 from tl_dyck.certify.check_language import Enclosure, ProofError, read
 from tl_dyck.certify.check_model import compare_two_layers, layers_of
-from tl_dyck.certify.check_two_layers import BOUND, Graph, TwoLayers, activated
+from tl_dyck.certify.check_two_layers import BOUND, PrefixGraph, TwoLayers, activated
 from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError, Proof, pack
 from tl_dyck.certify.two_layer_proofs import _layers
@@ -40,10 +40,10 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
     ("gpt", {"act_fn": "gelu", "n_heads": 2}),
     ("gpt", {"mlp": False, "layer_norm": False, "n_heads": 2}),
     ("attn-only", {}),
-    ("eq6", {"ln_c": 0.5}),
+    ("eq6", {"ln_c": 5.0}),
     ("eq49", {"n_heads": 2}),
     ("minimal-onehot", {"d_model": 20, "block": "bare"}),
-    ("minimal-yao", {"d_model": 12, "ln_c": 0.5}),
+    ("minimal-yao", {"d_model": 12, "ln_c": 5.0}),
 ]
 
 
@@ -62,7 +62,6 @@ def a_model(kind: int, seed: int, task: Any = ONE, scale: float = 3.0) -> DyckTr
 
 
 def a_construction(seed: int, noise: float) -> DyckTransformer:
-    """Right for all claims, if the noise is small; two types."""
     model = construct.uniform_attention(TWO.language, first_layer="attention", n_ctx=16)
     torch.nn.Module.double(model)
     generator = torch.Generator().manual_seed(seed)
@@ -149,7 +148,7 @@ def test_two_models_are_proved_to_agree_as_enumeration_says(claim: str, kind: in
         settle(least, model, task, claim, **how)
 
 
-def numbers_of(graph: Graph) -> dict[Any, int]:
+def numbers_of(graph: PrefixGraph) -> dict[Any, int]:
     """Symbols by bracket, depth and profile."""
     symbols = zip(graph.last.tolist(), graph.counts.astype(int).tolist(), strict=True)
     return {(graph.kinds[last], tuple(each)): i for i, (last, each) in enumerate(symbols)}
@@ -160,7 +159,7 @@ def test_every_prefix_is_one_path_and_the_least_sum_of_its_group_is_found(has_de
     """Whatever tokens may win; parts are of the strings that their symbols say."""
     language, rng, longest = TWO.language, np.random.default_rng(0), 5
     facts = {"n_types": 2, "max_depth": 2, "claim": "valid_token", "length": longest}
-    graph = Graph(facts, has_depth)
+    graph = PrefixGraph(facts, has_depth)
     rows = numbers_of(graph)
     costs = rng.normal(size=(len(rows), 2))
     paths: dict[Any, list[list[int]]] = {}
@@ -233,7 +232,7 @@ def test_what_the_first_layer_hands_on_is_enclosed(kind: int) -> None:
     _, configs, weights = _layers(model, language)
     net = TwoLayers(configs, weights, 2, 2)
     facts = {"n_types": 2, "max_depth": 2, "claim": "any_token", "length": N}
-    graph = Graph(facts, net.has_depth)
+    graph = PrefixGraph(facts, net.has_depth)
     found, first = net.handed_on(graph), export_layers(model)[0]
     rows = numbers_of(graph)
     slack = 1e-14 if first.config.act_fn == "gelu" else 1e-17  # of the oracle
@@ -268,7 +267,6 @@ def little(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_a_proof_stands_by_itself(little: tuple[Path, Path], tmp_path: Path) -> None:
-    """As a file of its own, and on the command line."""
     path, model = little
     digest = json.loads((model / "config.json").read_text())["sha256"]
     whole = f"after each of 16 prefixes of Dyck(1, 3) of up to 5 brackets; weights '{digest}'"
@@ -329,9 +327,6 @@ def test_changed_files_are_refused_in_a_line_or_say_what_is_true(
     ("reason", "change"),
     [
         ("absurd length", {"length": 1001}),
-        ("absurd n_types", {"n_types": True}),
-        ("language is none, or too large", {"n_types": 63, "max_depth": 3}),
-        ("claims nothing that is known", {"claim": "kl"}),
         ("no such head", {"claim": "head", "head": [1, 1]}),
         ("do not fit together", {"n_types": 2}),
         ("node", {"length": 6}),
@@ -356,10 +351,17 @@ def test_a_leaf_must_hold_of_one_that_may_win(little: tuple[Path, Path]) -> None
             check_two_layers.check(facts, arrays | change)
 
 
-def test_a_language_that_would_take_forever_is_refused_while_it_is_laid_out() -> None:
+def test_a_head_is_made_uniform_and_no_other() -> None:
+    _, configs, weights = _layers(a_model(2, 0), ONE.language)
+    facts = {"n_types": 1, "max_depth": 3, "config": configs, "claim": "head", "head": [1, 0]}
+    one, other = (each.two["W_Q"] for each in check_two_layers.models(facts, weights))
+    assert (other == one * np.array([0, 1])[:, None, None]).all()
+
+
+def test_a_language_that_would_take_forever_is_refused() -> None:
     facts = {"n_types": 8, "max_depth": 4, "claim": "any_token", "length": 1000}
     with pytest.raises(ProofError, match="too many prefixes"):
-        Graph(facts, True)
+        PrefixGraph(facts, True)
 
 
 @pytest.mark.parametrize("kind", range(len(KINDS)))
@@ -396,5 +398,3 @@ def test_what_has_no_proof_is_refused_by_name() -> None:
         prove_language(model, TWO, 3, "head", head=0)
     with pytest.raises(NoProofError, match="1 layers, not 2"):
         prove_language(model, TWO, 3, "agree", other=random_model("eq6", TWO, 0, 1.0))
-    with pytest.raises(NoProofError, match="none was found in 1e-09 s"):
-        prove_language(model, TWO, 8, time_limit=1e-9)
