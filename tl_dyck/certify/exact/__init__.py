@@ -10,7 +10,7 @@ returns.
 - `unembedding`: objectives of the vector that the unembedding reads, for some or all of them.
 - `network`: the RNN's functions in balls: symbols, scores, values, the readout, objectives on
   strings.
-- `below`: a layer without positions below the network, as the state machine that it then has.
+- `lower_layer`: a layer without positions below the network, as the state machine that it then has.
 - `graph`: all strings of a space as paths, with the states of the RNN's first layer.
 - `layout`: how that graph comes about: lattice times state machine, closing arcs, order.
 - `walks`: the same of an automaton: all its strings of a length.
@@ -29,10 +29,10 @@ returns.
 - `incumbent`: the strings that were run, and the worst of them.
 - `linear`: one head and a linear readout: the minimum by Dinkelbach's method, without search.
 - `parts`: what a search remembers of the strings that it has not settled.
-- `branching`: how a part of the strings is split in two.
+- `splits`: how a part of the strings is split in two.
 - `work`: what running a string takes, and bounding a part.
 - `search`: branch and bound, for everything else.
-- `losing`: how many strings lose, counted along paths.
+- `loss_counts`: how many strings lose, counted along paths.
 - `minimise`: the driver: which of the two, and what is known when time runs out.
 
 **Question.** Given a string x, a space S(x) of strings around it (x itself included), and functions
