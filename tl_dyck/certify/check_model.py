@@ -67,6 +67,18 @@ def embedded(options, saved, width):
     return table
 
 
+def as_embedded(options, saved, mine):
+    """Whether it is the embedding of a saved model; libraries round cosines differently."""
+    off = 4 * np.finfo(mine.dtype).eps * (options["embedding"] == "yao")
+    return np.allclose(embedded(options, saved, mine.shape[1]), mine, 0, off)
+
+
+def need_named(data, facts):
+    """Raise ProofError unless a proof names the file that holds these bytes."""
+    named = hashlib.sha256(data).hexdigest() == facts["model"]
+    need(named, "the model's file is not the one that the proof names")
+
+
 def compare_language(facts, arrays, folder, other=None):
     """Raise ProofError unless saved models have the options and the weights of a proof."""
     if other is not None:
@@ -85,15 +97,13 @@ def compare_language(facts, arrays, folder, other=None):
     for name in ("n_types", "max_depth", "norm", "floor", "added", "attn_scale", *whole):
         same = theirs[name] == (facts | whole)[name]
         need(same, f"{name} is {theirs[name]} in the model, but not in the proof")
-    named = hashlib.sha256(data).hexdigest() == facts["model"]
-    need(named, "the model's file is not the one that the proof names")
+    need_named(data, facts)
     own = {"W_U": "unembed.W_U", "b_U": "unembed.b_U"}
     for name in check_language.AXES:
         mine, room = arrays[name], "mlp" if name[-2:] in ("in", "ut") else "attn"
         there = saved.get(own.get(name, f"blocks.0.{room}.{name}"), np.zeros(mine.shape))
-        if name == "W_E":  # libraries round cosines differently
-            off = 4 * np.finfo(mine.dtype).eps * (options["embedding"] == "yao")
-            same = np.allclose(embedded(options, saved, mine.shape[1]), mine, 0, off)
+        if name == "W_E":
+            same = as_embedded(options, saved, mine)
         else:
             same = np.array_equal(there.ravel(), mine.ravel())
         need(same, f"{name} is not that of the model")
@@ -142,13 +152,11 @@ def compare_two_layers(facts, arrays, folder, other=None):
         for name in sorted(theirs.keys() & mine.keys()):
             same = theirs[name] == mine[name]
             need(same, f"{name} is {theirs[name]} in the model, but not in the proof")
-    named = hashlib.sha256(data).hexdigest() == facts["model"]
-    need(named, "the model's file is not the one that the proof names")
+    need_named(data, facts)
     saved, rows = tensors(data), np.transpose(symbols(options["n_types"], options["max_depth"]))
     for name, mine in weights.items():
-        if name == "0.W_E":  # by libraries that round cosines differently
-            mine = mine[tuple(rows[: mine.ndim - 1])]
-            same = np.allclose(embedded(options, saved, mine.shape[1]), mine, 0, 1e-6)
+        if name == "0.W_E":
+            same = as_embedded(options, saved, mine[tuple(rows[: mine.ndim - 1])])
         else:
             there = saved.get(saved_as(name), np.zeros(mine.shape))
             same = np.array_equal(there, mine)

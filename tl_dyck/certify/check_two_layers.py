@@ -1,7 +1,7 @@
 """Check what is claimed of a two-layer transformer on every prefix of a bounded Dyck language.
 
-Numpy, and `check_edits` and `check_language` beside it; nothing is searched. Run it: ``python
-check_two_layers.py FILE …``.
+Copy three files, this one, ``check_edits.py`` and ``check_language.py``; they need numpy and search
+nothing: ``python check_two_layers.py FILE …``.
 
 *What is proved.* Dyck(k, D) has brackets 2a (opens) and 2a + 1 (closes) of types a < k, nested at
 most D deep; BOS is token 2k. One of `CLAIMS` holds after every prefix of up to N brackets that it

@@ -11,15 +11,19 @@ import pytest
 from tests.certify.proofs.changed import make_automaton, make_edits
 from tests.certify.proofs.common import (
     CHECKERS,
+    PAIR,
     copied_out,
     run_copied_out,
 )
+from tl_dyck import construct
 from tl_dyck.certify import (
     check_agreement,
     check_automaton,
     check_edits,
     check_language,
+    check_two_layers,
 )
+from tl_dyck.certify.language_proofs import prove_language
 
 
 @pytest.mark.parametrize("module", CHECKERS)
@@ -51,18 +55,25 @@ COPIED = {
     "two models": [check_agreement, check_language],
     "edits": [check_edits, check_language],
     "an automaton": [check_automaton, check_edits, check_language],
+    "two layers": [check_two_layers, check_edits, check_language],
 }
 SAID = {
     "a language": "prefixes of Dyck(1, 2) of up to 8 brackets; weights '",
     "two models": "two models predict the same token, after each of",
     "edits": "after each of 14 ways of editing '0 3 0 5 1' (sub 2 of 5 at most)",
     "an automaton": "strings of 0 to 3 tokens of 'an automaton', an automaton of 3 states",
+    "two layers": "each of 4 prefixes of Dyck(1, 2) of up to 2 brackets; weights",
 }
+
+
+def make_two_layers(folder: Path) -> tuple[Path, None]:
+    model = construct.uniform_attention(PAIR.language, first_layer="attention")
+    return prove_language(model, PAIR, 2, "valid_token").save(folder / "a.proof"), None
 
 
 @pytest.mark.parametrize("kind", COPIED)
 def test_just_these_files_are_enough_and_each_is_needed(kind, little, pair, tmp_path):
-    makers = {"edits": make_edits, "an automaton": make_automaton}
+    makers = {"edits": make_edits, "an automaton": make_automaton, "two layers": make_two_layers}
     found = {"a language": little, "two models": pair}
     file = (found[kind] if kind in found else makers[kind](tmp_path))[0]
     modules = COPIED[kind]
