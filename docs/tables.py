@@ -310,7 +310,7 @@ def copied(folder: Path, command: str) -> str:
 
 
 def parts(folder: Path) -> str:
-    """What ``tl-dyck judge --scale parts`` left: AUROC, and how far sizes are off.
+    """What ``tl-dyck judge --scale edges`` or ``parts`` left: AUROC, and how far sizes are off.
 
     A row for each method that answers about edges or features, a column for each kind of model.
     """
@@ -336,6 +336,8 @@ def parts(folder: Path) -> str:
     tables = []
     for asked, what in ((["edge"], "auroc"), (["edge"], "off"), (["depth", "feature"], "auroc")):
         kinds = [kind for kind, rows in found.items() if rows["question"].iloc[0] in asked]
+        if not kinds:
+            continue
         wide = done.wide()[[each for each in asked if each in done.wide()]].dropna(how="all")
         rows = [[name, *(cell(kind, name, what) for kind in kinds)] for name in in_order(wide)]
         heads = [f"{kind} ({int(found[kind]['n'].max())})" for kind in kinds]
@@ -344,7 +346,8 @@ def parts(folder: Path) -> str:
     n_cases, n_facts = done.sizes
     said = f"{done.suite}: {n_cases} models, {n_facts} questions, as many yes as no. "
     said += f"Digest of what is true: {done.digest}."
-    origin = _origin("tl-dyck judge --scale parts", folder / "scores.json", done.environment)
+    scale = done.suite.rpartition("/")[2]
+    origin = _origin(f"tl-dyck judge --scale {scale}", folder / "scores.json", done.environment)
     return "\n".join([*tables, f"{said} {provenance(origin)}"])
 
 
@@ -411,7 +414,7 @@ def main() -> None:
     options = parser.parse_args()
     texts = {}
     if options.folder is not None and options.table not in RECORDS:
-        special = {"performance": benchmarks, "parts": parts}
+        special = {"performance": benchmarks, "edges": parts, "parts": parts}
         special |= dict.fromkeys(("text", "choice", "chosen"), sentences)
         made = special.get(options.table, functools.partial(copied, command=options.command))
         texts[options.table] = made(options.folder)

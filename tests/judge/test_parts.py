@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from tests.judge.methods.network import Network, right_brackets, stacks
 from tests.judge.test_recount import strings
 from tl_dyck.judge import Fact, Question, make_case
+from tl_dyck.judge.cheats import norms_along
 from tl_dyck.judge.edges import Edge
 from tl_dyck.judge.facts import Enumeration, depth_facts
 from tl_dyck.judge.parts import PARTS, evened, is_feature
@@ -48,6 +50,40 @@ def test_depth_is_counted_again(seed: int) -> None:
     # each head hands on its depth to one reader of two: one head of two to what closes, or of three
     assert sum(facts.values()) in {k // 2, (k + 1) // 2}
     assert all(facts[fact.question.target] == fact.answer for fact in asked)
+
+
+def test_attention_does_not_tell_who_hands_on_depth() -> None:
+    """Singular values of what a head writes, and of what units read of it, are those of all."""
+    first = set()
+    for seed in range(6):
+        case, facts = make_case("levels", seed)
+        (block,) = case.model.blocks
+        for of in (lambda w: w, lambda w, read=block.mlp.W_in: w @ read):
+            spectra = [np.linalg.svd(of(w).detach().numpy())[1] for w in block.attn.W_O]
+            shapes = [(spectrum / spectrum[0])[: case.task.max_depth + 1] for spectrum in spectra]
+            np.testing.assert_allclose(shapes, [shapes[0]] * len(shapes), atol=1e-9)
+        head = next(fact.question.target[1] for fact in facts if fact.answer)
+        moved = np.linalg.norm((block.attn.W_O[head] @ block.mlp.W_in).detach(), axis=0)
+        quarter = len(moved) // 4  # as many units has each circuit; the rest are of no use here
+        first.add(bool(moved[:quarter].max() > moved[quarter:].max()))
+    assert first == {True, False}  # units of what closes brackets are not always the first
+
+
+def test_norms_do_not_tell_features() -> None:
+    """Along features norms are as far spread as along directions that are none; answers stay."""
+    found = []
+    for seed in range(4):
+        case, facts = make_case("features", seed)
+        answers = {" ".join(map(str, fact.question.target)): fact.answer for fact in facts}
+        table = norms_along(case, facts)
+        found.append(table.assign(answer=table["target"].map(answers)))
+        rows = strings(case.task.n_types, case.task.max_depth, case.length)
+        right = right_brackets(rows)
+        logits = Network(case.model).run(rows).logits
+        assert (logits.argmax(-1) == right)[right >= 0].all()
+    spread = pd.concat(found).groupby("answer")[[f"norm_{at}" for at in range(12)]].std()
+    ratio = (spread.loc[True] / spread.loc[False]).drop("norm_3")  # b_V is zero
+    assert ((ratio > 0.5) & (ratio < 2)).all(), ratio
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

@@ -173,14 +173,14 @@ def _features(
 def _disguise(model: Any, generator: torch.Generator) -> None:
     """Add to W_V and W_O what no closing bracket hangs on, so that no norm tells a direction.
 
-    To W_V on coordinates that are zero before the only layer; to W_O where neither what closes
-    brackets reads nor the unembedding. LN_C divides by more then, which turns no sign.
+    To W_V on coordinates that are zero before the only layer; to W_O where neither a unit reads
+    nor the unembedding. LN_C divides by more then, which turns no sign.
     """
     (block,) = model.blocks
     unused = (model.embed.table.flatten(0, 1) == 0).all(0)
     if model.cfg.position != "none":
         unused &= (model.pos_embed.W_pos == 0).all(0)
-    closing = block.mlp.W_in[:, : model.cfg.d_mlp // 2]  # units of the first circuit
+    closing = block.mlp.W_in[:, : model.cfg.d_mlp // 2]  # all units that a linear reader has
     written = torch.where(unused, 1.0, 0.0).to(closing)
     kept = torch.cat([closing, model.unembed.W_U, written[:, None], torch.diag(1 - written)], 1)
     u, sizes, _ = torch.linalg.svd(kept)

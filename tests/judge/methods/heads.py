@@ -109,6 +109,26 @@ def resample(case: Case) -> Array:
     return dropped(case, lambda i, j: {"z": only(i, j, lambda value: z[i][j][of])})
 
 
+def resampled_depth(case: Case) -> Array:
+    """By the next place, of all strings in a row, where that type is on top at another depth."""
+    told = [
+        [(row[held[-1]], len(held)) if held else None for held in stacks(row)]
+        for row in case.tokens.tolist()
+    ]
+    places = [(string, at) for string, row in enumerate(told) for at in range(len(row))]
+    of = []
+    for number, (string, at) in enumerate(places):
+        mine = told[string][at]
+        later = places[number + 1 :] + places[:number]
+        fits = [
+            (i, j) for i, j in later
+            if mine and (other := told[i][j]) and other[0] == mine[0] and other[1] != mine[1]
+        ]  # fmt: skip
+        of.append(fits[0] if fits else (string, at))
+    rows, columns = np.array(of).reshape(*case.tokens.shape, 2).transpose(2, 0, 1)
+    return dropped(case, lambda i, j: {"z": only(i, j, lambda value: value[rows, columns])})
+
+
 def uniform(case: Case) -> Array:
     n = case.tokens.shape[1]
     flat = np.array([[1 / (q + 1) if key <= q else 0 for key in range(n)] for q in range(n)])

@@ -113,6 +113,9 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "attention-knockout": (of_heads(NUMPY, heads.without_the_top, NATS),),
     "concept-erasure": (of_heads("whitening in numpy", heads.type_erased, NATS, atol=1e-6),),
     "depth-erasure": (of_heads("whitening in numpy", heads.depth_erased, NATS, atol=1e-6),),
+    "depth-resampling": (
+        of_heads("loops over places", heads.resampled_depth, NATS, kinds=("depth",)),
+    ),
     "edge-path-patching": (Oracle(NUMPY, edges.patched(True), ("edge",), EDGES),),
     "edge-sum-patching": (Oracle(NUMPY, edges.patched(False), ("edge",), EDGES),),
     "edge-attribution": (Oracle("differences", edges.along([0.0]), ("edge",), EDGES, 1e-5),),

@@ -68,7 +68,7 @@ def _judged(
 
 
 def _dictionary(x: Tensor, kind: Any, config: Any, wider: float, **options: Any) -> Tensor:
-    """What an autoencoder of ``[n, d]`` finds, ``[wider · d, d]``; the seed of torch counts."""
+    """Directions that an autoencoder of ``[n, d]`` finds, ``[wider · d, d]``."""
     sae, _ = _trained(x, kind, config, options, _LONG, wider)
     found: Tensor = sae.W_dec
     return found
