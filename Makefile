@@ -27,7 +27,7 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 WANDB_MODE=disabled
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study test test-cpus test-oldest test-newest test-packages fuzz mutants lint types format bench docs dist readme-figures constraints clean distclean
+.PHONY: help setup study test test-cpus test-oldest test-newest test-packages fuzz mutants lint types format bench docs dist outputs readme-figures constraints clean distclean
 
 help: ## show this list
 	@echo "make TARGET [ARGS=...]; the targets are:"
@@ -83,6 +83,9 @@ docs: $(READY) $(DOCS) ## build the documentation in build/site, notebooks execu
 
 dist: $(READY) ## build wheel and source archive in dist, check them, use the wheel in an empty environment (needs the network)
 	bash .ci/check-dist $(BIN)/python
+
+outputs: $(READY) ## write into the pages what their blocks of Python print, where it is not what they show
+	OUTPUTS=write $(OFFLINE) $(ONE_THREAD) $(BIN)/python -m pytest -q -p no:cacheprovider tests/docs/test_outputs.py $(ARGS) || true
 
 readme-figures: $(READY) ## write the tables of the records in docs/results into the pages
 	$(BIN)/python docs/tables.py

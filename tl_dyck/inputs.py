@@ -149,9 +149,11 @@ def as_tokens(model: Any, text: str | Int[Tensor, "*batch pos"]) -> Int[Tensor, 
 
 
 def token_texts(model: Any, ids: Int[Tensor, " pos"], language: Language | None) -> list[str]:
-    """Tokens as text: by the language, else by the tokenizer or alphabet, else as numbers."""
+    """Tokens as text: by the language, else by the tokenizer, alphabet or names, else numbers."""
     if language is not None:
         return Symbols((*language.alphabet, BOS_STRING)).words(ids.tolist())
+    if getattr(model, "token_names", None) is not None:
+        return [model.token_names[token] for token in ids.tolist()]
     known = getattr(model, "tokenizer", getattr(getattr(model, "config", None), "alphabet", None))
     texts = ids.tolist() if known is None else model.to_str_tokens(ids)
     return [str(token) for token in texts]

@@ -140,6 +140,8 @@ def test_what_needs_a_causal_model_refuses_it(model):
         export_rnn(model)
     shown = widgets.attention(model, arena_tokens("()")[0])  # which needs none: all of 4 x 4
     assert {len(each["weights"]) for each in shown.data["maps"]} == {16}
+    (string,) = shown.data["strings"]
+    assert string["tokens"] == ["[start]", "(", ")", "[end]"]
 
 
 class Evil:

@@ -30,6 +30,7 @@ from tl_dyck.models.storage import check_finite, load_weights
 
 _START, _PAD, _END = 0, 1, 2
 _BRACKETS = {"(": 3, ")": 4}
+_NAMES = ("[start]", "[pad]", "[end]", *_BRACKETS)
 _HIDDEN = -1e5  # what ARENA adds to the scores of padding
 _BUFFERS = (".mask", ".IGNORE")  # of TransformerLens, saved by early releases
 _LARGEST = 1 << 28  # bytes: a thousand times the file
@@ -73,6 +74,7 @@ def load_arena(path: str | Path, device: str | None = None) -> HookedTransformer
     check_finite(weights, source)
     model.to(str(model.cfg.device), print_details=False)
     _mask_padding(model)
+    model.token_names = _NAMES
     model.eval()
     return model
 

@@ -126,7 +126,7 @@ def _widget(title: str, string: Text, maps: Sequence[tuple[str, Pattern]]) -> Wi
         )
     figures, data = drawn(string, maps)
     explained = note(_HOW, _STACK if string.depth is not None else None)
-    body = [strip(string), figures, color_bar(), explained]
+    body = [strip(string), figures, color_bar(ring=string.depth is not None), explained]
     height = 850 if len(maps) == 1 else 790 if len(maps) == 2 else 330 + 290 * -(-len(maps) // 4)
     return Widget(title=title, height=min(height, 1000), body=body, data=data)
 

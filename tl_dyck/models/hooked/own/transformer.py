@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -51,6 +52,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
 
     cfg: Any
     tokenizer: Any
+    token_names: Sequence[str] | None = None  # what pictures call them, if there is no tokenizer
 
     def __init__(
         self,
