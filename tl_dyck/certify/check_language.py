@@ -248,16 +248,16 @@ def check(facts, arrays):
             (low, high), node = todo.pop(), next(nodes, -1)
             if node >= LEAF:
                 leaves.setdefault(node - LEAF, []).append((low, high))
-            else:
-                need(0 <= node < len(low) and low[node] < high[node], f"node {node} cannot be here")
-                todo += ending.halves(low, high, node)[::-1]
+                continue
+            need(0 <= node < len(low) and low[node] < high[node], f"node {node} cannot be here")
+            todo += ending.halves(low, high, node)[::-1]
         for winner, boxes in leaves.items():
             may = [winner] if facts["claim"] == "named" else ending.may
             need(winner in may, f"token {winner} cannot win after the stack {ending.stack}")
             form = Margin(network, ending, winner, may)
-            for first in range(0, len(boxes), 256):
-                low, high = np.array(boxes[first : first + 256], dtype=float).swapaxes(0, 1)
-                need(form.settles(low, high)[0].all(), f"not settled: after {ending.symbols}")
+            parts = 1 + len(boxes) * (1 + len(form.v.mid)) * form.alpha.mid.size // 2**22
+            for part in np.array_split(np.array(boxes, dtype=float), parts):
+                need(form.settles(*part.swapaxes(0, 1))[0].all(), f"not settled: {ending.symbols}")
     need(next(nodes, None) is None, "it has trees of no ending")
     return f"{CLAIMS[facts['claim']]}, after {prefixes(facts)}"
 

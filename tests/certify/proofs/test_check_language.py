@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal, localcontext
@@ -254,3 +255,27 @@ def test_a_weight_that_is_not_finite_is_refused_as_such(little):
     facts, arrays = read(little[0])
     with pytest.raises(ProofError, match="a weight is not finite"):
         check(facts, {**arrays, "b_U": arrays["b_U"] * np.nan})
+
+
+def test_a_small_file_of_a_wide_network_takes_little_memory(little):
+    """Boxes are bounded a few at a time: 2,048 units and logits take 32 MB a box."""
+    facts, arrays = read(little[0])
+    facts, wide, nodes = {**facts, "length": 60}, 2048, []
+    for ending in endings(facts):
+        todo = [ending.box]
+        while todo:
+            low, high = todo.pop()
+            axes = np.flatnonzero(low < high)
+            nodes.append(axes[0] if len(axes) else LEAF + ending.may[0])
+            todo += ending.halves(low, high, axes[0])[::-1] if len(axes) else []
+    width = arrays["W_O"].shape[1]
+    shapes = {"W_in": (width, wide), "b_in": wide, "W_out": (wide, width)}
+    shapes |= {"W_U": (width, wide), "b_U": wide}
+    wider = arrays | {name: np.zeros(shape) for name, shape in shapes.items()}
+    tracemalloc.start()
+    with pytest.raises(ProofError, match="not settled"):
+        check(facts, wider | {"trees": np.array(nodes, "<u2")})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(nodes) > 256
+    assert peak < 2**30
