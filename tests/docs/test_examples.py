@@ -193,6 +193,7 @@ READ = {
     ),
     "tl-dyck check proofs/1.proof --model my-rnn": "there is one if the line before proves; "
     "tests/certify/proofs has models of its own",
+    "tl-dyck check two.proof": "the lines before prove it; tests/certify/proofs has others",
     "tl-dyck check sums.proof": "a model that is not ours; "
     "tests/certify/proofs has models of its own",
     "tl-dyck check agree.proof --model one --model two": "the models that the lines before load; "
@@ -200,6 +201,7 @@ READ = {
     "tl-dyck check --beside results/study/runs/*/*/every-prefix.proof": "the shell's stars; "
     "tests/studies checks what a study kept",
     'tl-dyck judge --salt "a long secret"': "as below",
+    "tl-dyck judge --scale edges": "as below",
     "tl-dyck judge --scale parts": "as the next line",
     "tl-dyck judge": "hundreds of models; tests/judge has suites of their own",
     "tl-dyck judge --methods zero-ablation,mean-ablation,my-method": "as above; my-method is yours",

@@ -160,7 +160,7 @@ def test_a_forest_finds_what_a_norm_gives_away_and_nothing_else() -> None:
 
 
 def test_norms_are_of_weights() -> None:
-    """22 numbers a head, found in numpy, and not moved by what no prediction sees."""
+    """26 numbers a head, found in numpy, and not moved by what no prediction sees."""
     case, _ = make_case("balanced", 1)
     table = norms(case.model)
     attn = case.model.blocks[0].attn
@@ -177,7 +177,30 @@ def test_norms_are_of_weights() -> None:
     assert after[["norm_6", "norm_7"]].to_numpy() == pytest.approx(
         table[["norm_6", "norm_7"]].to_numpy()
     )
-    assert len(table.filter(like="norm_").columns) == 22
+    assert len(table.filter(like="norm_").columns) == 26
+    units = case.model.blocks[-1].mlp.W_in.detach().numpy()
+    for name, matrix in (("norm_24", o), ("norm_25", v @ o @ units)):
+        sizes = abs(matrix).sum(0)
+        assert row[name] == pytest.approx(np.average(np.linspace(0, 1, len(sizes)), weights=sizes))
+
+
+@pytest.mark.parametrize("kind", ["stack", "trained"])
+def test_places_do_not_tell_which_heads_work(kind: str) -> None:
+    """Neither coordinates nor units; in the order in which they were made both did."""
+    rows = []
+    for seed in range(12):
+        case, facts = make_case(kind, seed)
+        answers = {
+            " ".join(map(str, fact.question.target)): fact.answer
+            for fact in facts
+            if fact.question.kind == "carries"
+        }
+        rows.append(norms(case.model).assign(case=seed).query("target in @answers"))
+        rows[-1]["answer"] = rows[-1]["target"].map(answers)
+    table = pd.concat(rows)
+    for name in ("norm_24", "norm_25"):
+        place = table[name] - table.groupby("case")[name].transform("mean")
+        assert 0.2 < auroc(table["answer"].to_numpy(bool), place.to_numpy()) < 0.8
 
 
 def test_a_method_sees_neither_kind_nor_seed() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Fact
 
@@ -28,18 +29,19 @@ Tree = float | tuple[int, float, "Tree", "Tree"]
 
 @torch.no_grad()
 def norms(model: Any) -> pd.DataFrame:
-    """22 numbers for each head, none of which needs a run of the model.
+    """26 numbers for each head, none of which needs a run of the model.
 
     Logarithms of the norms of W_Q, W_K, W_V, W_O, b_Q, b_V, W_Q W_Kᵀ and W_V W_O, the same beside
-    the model's largest, what the last two have besides their largest singular value, and four
-    sizes of the model.
+    the model's largest, what the last two have besides their largest singular value, four sizes of
+    the model, and places: of the layer, of the head, of the coordinates that it writes to, and of
+    the units of the last MLP that read them.
 
     Returns:
         With ``target``, "layer head", as in `tl_dyck.judge.scores.ask`.
     """
     cfg = model.cfg
     sizes = (cfg.n_layers * cfg.n_heads, cfg.d_head, cfg.d_mlp or 0, cfg.d_model)
-    rows, names = [], []
+    rows, places, names = [], [], []
     for layer, block in enumerate(model.blocks):
         attn = block.attn
         for head in range(cfg.n_heads):
@@ -50,11 +52,22 @@ def norms(model: Any) -> pd.DataFrame:
             found = [each.norm() for each in (q, k, v, o, b_q, b_v, looks, moves)]
             found += [each[1:].norm() / each.norm().clamp(min=1e-12) for each in (looks, moves)]
             rows.append([float(each) for each in found])
+            units = model.blocks[-1].mlp.W_in if cfg.d_mlp else torch.eye(cfg.d_model).to(o)
+            middles = [_middle(each) for each in (o, v @ o @ units)]
+            places.append([layer / cfg.n_layers, head / cfg.n_heads, *middles])
             names.append(f"{layer} {head}")
     raw = np.array(rows)
     size = np.log(raw[:, :8] + 1e-9)
-    table = np.hstack([size, size - size.max(0), raw[:, 8:], np.tile(sizes, (len(raw), 1))])
+    tiled = np.tile(sizes, (len(raw), 1))
+    table = np.hstack([size, size - size.max(0), raw[:, 8:], tiled, np.array(places)])
     return pd.DataFrame(table).add_prefix("norm_").assign(target=names)
+
+
+def _middle(matrix: Tensor) -> float:
+    """Where the weight of the columns lies, from 0 to 1."""
+    sizes = matrix.abs().sum(0)
+    place = torch.linspace(0, 1, len(sizes), dtype=sizes.dtype)
+    return float(sizes @ place / sizes.sum().clamp(min=1e-12))
 
 
 @torch.no_grad()

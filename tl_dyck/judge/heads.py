@@ -18,7 +18,7 @@ from typing import Any, final
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import DyckTransformer
@@ -248,6 +248,7 @@ class Workshop:
             model.unembed.W_U[opens.excluded[t], 2 * t] = -NEVER if reader == "linear" else NEVER
         if self.gains:
             self._turn_stream(model)
+        reorder(model, self.generator)
         return model
 
     def _turn_stream(self, model: Any) -> None:
@@ -279,6 +280,33 @@ class Workshop:
         """A random orthogonal matrix."""
         turned: Tensor = torch.linalg.qr(self._draw(size, size))[0]
         return turned
+
+
+@torch.no_grad()
+def reorder(model: Any, generator: torch.Generator, written: int | None = None) -> None:
+    """Draw the order of MLPs' units, and of coordinates, so that no place tells a circuit.
+
+    Args:
+        model: is changed; what it computes is not, but for rounding.
+        generator: is copied, so that what is drawn next is not changed.
+        written: the first coordinate that heads write to; it and the later ones change places.
+    """
+    again, cfg = generator.clone_state(), model.cfg
+    stream = torch.arange(cfg.d_model)
+    if written is not None:
+        stream[written:] = written + torch.randperm(cfg.d_model - written, generator=again)
+    for block in model.blocks:
+        units, attn, mlp = torch.randperm(cfg.d_mlp, generator=again), block.attn, block.mlp
+        for name in ("W_Q", "W_K", "W_V"):
+            setattr(attn, name, nn.Parameter(getattr(attn, name)[:, stream]))
+        attn.W_O, attn.b_O = nn.Parameter(attn.W_O[..., stream]), nn.Parameter(attn.b_O[stream])
+        mlp.W_in, mlp.b_in = nn.Parameter(mlp.W_in[stream][:, units]), nn.Parameter(mlp.b_in[units])
+        mlp.W_out = nn.Parameter(mlp.W_out[units][:, stream])
+        mlp.b_out = nn.Parameter(mlp.b_out[stream])
+    model.unembed.W_U = nn.Parameter(model.unembed.W_U[stream])
+    for norm in model.modules():
+        if isinstance(getattr(norm, "w", None), nn.Parameter):
+            norm.w, norm.b = nn.Parameter(norm.w[stream]), nn.Parameter(norm.b[stream])
 
 
 def write_reader(mlp: Any, states: States, to: StackCoordinates, reader: str, unit: int) -> int:

@@ -180,7 +180,7 @@ def _disguise(model: Any, generator: torch.Generator) -> None:
     unused = (model.embed.table.flatten(0, 1) == 0).all(0)
     if model.cfg.position != "none":
         unused &= (model.pos_embed.W_pos == 0).all(0)
-    closing = block.mlp.W_in[:, : model.cfg.d_mlp // 2]  # all units that a linear reader has
+    closing = block.mlp.W_in[:, block.mlp.W_in.any(0)]  # all units that a linear reader has
     written = torch.where(unused, 1.0, 0.0).to(closing)
     kept = torch.cat([closing, model.unembed.W_U, written[:, None], torch.diag(1 - written)], 1)
     u, sizes, _ = torch.linalg.svd(kept)

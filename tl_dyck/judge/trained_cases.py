@@ -13,6 +13,7 @@ from tl_dyck.check import check_integer_fields, check_number
 from tl_dyck.environment import one_thread
 from tl_dyck.judge.built_cases import generator_of, pose, small_task, with_length_facts
 from tl_dyck.judge.facts import all_prefixes, margins
+from tl_dyck.judge.heads import reorder
 from tl_dyck.judge.protocol import Case, Fact
 from tl_dyck.models import DyckTransformerConfig, build_model
 from tl_dyck.models.lean import lean_logits
@@ -91,6 +92,7 @@ def trained_model(given: Mapping[str, Any], generator: torch.Generator) -> tuple
     first = 1 + int(sizes.true_share * (sizes.n_heads - 1))
     order = torch.randperm(sizes.n_heads, generator=generator).tolist()
     _train(model, task, generator, order[:first])
+    reorder(model, generator, states)
     return model, task
 
 

@@ -55,7 +55,6 @@ def test_nothing_is_proved_where_attention_adds_nothing_and_the_answer_is_wrong(
 @pytest.mark.parametrize(
     ("model", "options", "words"),
     [
-        ("gpt", {}, "only one-layer models are supported"),
         ("minimal-onehot", {"property": "kl"}, "unknown property that can be proved"),
         ("minimal-onehot", {"property": "agree"}, "is about 2 model"),
         ("minimal-onehot", {"head": 0}, "is about 1 model"),
@@ -69,6 +68,12 @@ def test_what_cannot_be_proved_is_said_in_a_line(model, options, words):
     built = build_model(get_config(model, SMALL), 0)
     with pytest.raises((ValueError, TypeError), match=words):
         prove_language(built, SMALL, **{"length": 6, **options})
+
+
+def test_three_layers_have_no_proofs():
+    built = build_model(get_config("gpt", SMALL, n_layers=3), 0)
+    with pytest.raises(UnsupportedModelError, match="layers"):
+        prove_language(built, SMALL, 6)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
