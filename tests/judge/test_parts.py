@@ -64,8 +64,8 @@ def test_attention_does_not_tell_who_hands_on_depth() -> None:
             np.testing.assert_allclose(shapes, [shapes[0]] * len(shapes), atol=1e-9)
         head = next(fact.question.target[1] for fact in facts if fact.answer)
         moved = np.linalg.norm((block.attn.W_O[head] @ block.mlp.W_in).detach(), axis=0)
-        quarter = len(moved) // 4  # as many units has each circuit; the rest are of no use here
-        first.add(bool(moved[:quarter].max() > moved[quarter:].max()))
+        half = len(moved) // 2
+        first.add(bool(moved[:half].sum() > moved[half:].sum()))
     assert first == {True, False}  # units of what closes brackets are not always the first
 
 
