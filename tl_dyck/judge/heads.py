@@ -65,7 +65,7 @@ class Workshop:
         n_ctx: longest input of the models.
         positions: whether they have linear positions, which a head needs that attends to the top of
             the stack exactly.
-        gains: whether what no prediction sees is drawn; without that weights are small.
+        gains: whether what no prediction sees is drawn, orders too; without that weights are small.
         mixed: whether it is drawn which circuit has the first coordinates, and the first units;
             without that the first has them.
     """
@@ -248,7 +248,7 @@ class Workshop:
             model.unembed.W_U[opens.excluded[t], 2 * t] = -NEVER if reader == "linear" else NEVER
         if self.gains:
             self._turn_stream(model)
-        reorder(model, self.generator)
+            reorder(model, self.generator)
         return model
 
     def _turn_stream(self, model: Any) -> None:

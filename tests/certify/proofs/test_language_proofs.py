@@ -30,7 +30,7 @@ from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError, Proof
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config
-from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
+from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError, export_rnn
 
 
 def test_a_construction_is_proved_and_the_sentence_says_how_many_prefixes(proof):

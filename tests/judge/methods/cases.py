@@ -89,7 +89,11 @@ def _broken() -> tuple[Case, Questions]:
     broken = copy.deepcopy(case.model)
     with torch.no_grad():
         written = broken.blocks[0].mlp.W_out
-        written[:4] = written[:4].roll(2, 0)  # two units for each type, one for each depth
+        closing = written @ broken.unembed.W_U[:, 1:4:2]  # of units; two of each type write alike
+        first, second = (closing.abs().amax(1) > 1e-9) & (
+            closing.argmin(1) == torch.tensor([[0], [1]])
+        )
+        written[first], written[second] = written[second].clone(), written[first].clone()
     asked = [(2,), (3,), (case.length - 1,)]
     questions = {kind: [Question(kind, target) for target in asked] for kind in ("stack", "same")}
     return replace(case, model=broken, other=case.model), questions
