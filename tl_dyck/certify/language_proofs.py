@@ -24,12 +24,12 @@ from tl_dyck.certify.check_language import (
     prefixes,
 )
 from tl_dyck.certify.check_model import symbols
-from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.claims import read_claim
 from tl_dyck.certify.language.forms import has_form
 from tl_dyck.certify.language.questions import Head
-from tl_dyck.certify.proof import NoProofError, Proof, pack
+from tl_dyck.certify.proof import NoProofError, Proof, pack, searching
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.two_layer_proofs import prove_two_layers
@@ -128,12 +128,9 @@ def prove_language(
         facts["other"], weights = _asked(_asker(other, language), language, property, longest)
         arrays |= {f"other.{name}": weight for name, weight in weights.items()}
     models, trees = _models(facts, arrays), []
-    try:
-        with np.errstate(all="ignore"):
-            for ending in endings(facts):
-                trees += _Tree(facts, models, ending).grow(deadline)
-    except OutOfTime:
-        raise NoProofError(f"none was found in {time_limit} s") from None
+    with searching(time_limit):
+        for ending in endings(facts):
+            trees += _Tree(facts, models, ending).grow(deadline)
     arrays["trees"] = np.array(trees, dtype="<u2")
     return Proof(pack(facts, arrays), f"{_PROVABLE[property]}, after {prefixes(facts)}")
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from tl_dyck.certify.check_edits import ACTIVATIONS, BOUND, HEADS, Affine, OneLayer, SameEnd
-from tl_dyck.certify.check_language import ProofError
-from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.lattice import KEEP
-from tl_dyck.certify.proof import NoProofError, Proof, pack
+from tl_dyck.certify.proof import NoProofError, Proof, pack, searching
 from tl_dyck.certify.questions import Asker
 from tl_dyck.rnn import RNNConfig
 
@@ -88,15 +87,10 @@ def prove_paths(
     Raises:
         NoProofError: see `tl_dyck.certify.edit_proofs.prove_edits`.
     """
-    try:
-        with np.errstate(all="ignore"):
-            search = _Trees(facts, weights, asker, kind, Deadline.after(time_limit))
-            trees = np.array(search.trees(), dtype="<u2")
-            said = search.space.says(facts)
-    except OutOfTime:
-        raise NoProofError(f"none was found in {time_limit} s") from None
-    except ProofError as error:
-        raise NoProofError(str(error)) from None
+    with searching(time_limit):
+        search = _Trees(facts, weights, asker, kind, Deadline.after(time_limit))
+        trees = np.array(search.trees(), dtype="<u2")
+        said = search.space.says(facts)
     return Proof(pack(facts, {**weights, "trees": trees}), said)
 
 

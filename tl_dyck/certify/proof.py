@@ -1,16 +1,23 @@
 """A proof as a file, and that there is none.
 
-Knows: how facts and arrays are written; `check_language.read` reads them.
+Knows: how facts and arrays are written (`check_language.read` reads them), and what ends a search
+without a proof.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
+
+from tl_dyck.certify.check_language import ProofError
+from tl_dyck.certify.deadline import OutOfTime
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.files import write_output
 
@@ -43,6 +50,22 @@ class Proof:
         """
         write_output(path, self.content)
         return Path(path)
+
+
+@contextlib.contextmanager
+def searching(time_limit: float | None) -> Iterator[None]:
+    """A search for a proof, with the checker's own bounds; its deadline is the caller's.
+
+    Raises:
+        NoProofError: the time is over, or the checker cannot know some number.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except OutOfTime:
+        raise NoProofError(f"none was found in {time_limit} s") from None
+    except ProofError as error:
+        raise NoProofError(str(error)) from None
 
 
 def pack(facts: dict[str, Any], arrays: dict[str, Any]) -> bytes:

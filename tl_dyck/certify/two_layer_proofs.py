@@ -12,13 +12,12 @@ import numpy as np
 from torch import nn
 
 from tl_dyck.certify.check_edits import CONFIG, Affine
-from tl_dyck.certify.check_language import ProofError
 from tl_dyck.certify.check_two_layers import BOUND, FORMAT, PrefixGroup, PrefixMargins, asked, says
-from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array, BoolArray
 from tl_dyck.certify.language.questions import Runner, make_uniform, refuse_long
 from tl_dyck.certify.path_proofs import float32_where_exact, refuse_others
-from tl_dyck.certify.proof import NoProofError, Proof, pack
+from tl_dyck.certify.proof import NoProofError, Proof, pack, searching
 from tl_dyck.files import tensors_digest
 from tl_dyck.inputs import check_reads
 from tl_dyck.language import DyckLanguage
@@ -62,14 +61,9 @@ def prove_two_layers(
     if head is not None:
         models.append(make_uniform(model, head))
         facts["head"] = [int(each) for each in head]
-    try:
-        with np.errstate(all="ignore"):
-            search = _TreesOfGroups(facts, weights, models, language, Deadline.after(time_limit))
-            trees = np.array(search.trees(), dtype="<u2")
-    except OutOfTime:
-        raise NoProofError(f"none was found in {time_limit} s") from None
-    except ProofError as error:
-        raise NoProofError(str(error)) from None
+    with searching(time_limit):
+        search = _TreesOfGroups(facts, weights, models, language, Deadline.after(time_limit))
+        trees = np.array(search.trees(), dtype="<u2")
     return Proof(pack(facts, {**weights, "trees": trees}), says(facts))
 
 
