@@ -73,6 +73,12 @@ def as_embedded(options, saved, mine):
     return np.allclose(embedded(options, saved, mine.shape[1]), mine, 0, off)
 
 
+def saved_files(folder):
+    """A saved model's options, and the bytes of its weights."""
+    options = json.loads((Path(folder) / "config.json").read_bytes())["config"]
+    return options, (Path(folder) / "model.safetensors").read_bytes()
+
+
 def need_named(data, facts):
     """Raise ProofError unless a proof names the file that holds these bytes."""
     named = hashlib.sha256(data).hexdigest() == facts["model"]
@@ -85,8 +91,7 @@ def compare_language(facts, arrays, folder, other=None):
         language = {name: facts[name] for name in ("n_types", "max_depth")}
         its = {name[6:]: array for name, array in arrays.items() if name[:6] == "other."}
         compare_language(facts["other"] | language, its, other)
-    options = json.loads((Path(folder) / "config.json").read_bytes())["config"]
-    data = (Path(folder) / "model.safetensors").read_bytes()
+    options, data = saved_files(folder)
     block, scale, saved = options["block"], math.sqrt(options["d_head"]), tensors(data)
     added = {"eq6": "after", "eq49": "before", "gpt": "before", "bare": "never"}[block]
     norm = block in ("eq6", "eq49")
@@ -98,10 +103,9 @@ def compare_language(facts, arrays, folder, other=None):
         same = theirs[name] == (facts | whole)[name]
         need(same, f"{name} is {theirs[name]} in the model, but not in the proof")
     need_named(data, facts)
-    own = {"W_U": "unembed.W_U", "b_U": "unembed.b_U"}
     for name in check_language.AXES:
-        mine, room = arrays[name], "mlp" if name[-2:] in ("in", "ut") else "attn"
-        there = saved.get(own.get(name, f"blocks.0.{room}.{name}"), np.zeros(mine.shape))
+        mine = arrays[name]
+        there = saved.get(saved_as(f"0.{name}"), np.zeros(mine.shape))
         if name == "W_E":
             same = as_embedded(options, saved, mine)
         else:
@@ -127,7 +131,7 @@ def layers_of(options):
 
 
 def saved_as(name):
-    """Where a saved model has a weight of a proof of two layers."""
+    """Where a saved model has a weight of a layer."""
     layer, own = name.split(".")
     if own[:2] == "ln":
         norm, weight = own.rsplit("_", 1)
@@ -144,8 +148,7 @@ def compare_two_layers(facts, arrays, folder, other=None):
         its = {name[6:]: weights.pop(name) for name in list(weights) if name[:6] == "other."}
         language = {name: facts[name] for name in ("n_types", "max_depth")}
         compare_two_layers(facts["other"] | language, its, other)
-    options = json.loads((Path(folder) / "config.json").read_bytes())["config"]
-    data = (Path(folder) / "model.safetensors").read_bytes()
+    options, data = saved_files(folder)
     whole = {name: facts[name] for name in ("n_types", "max_depth")}
     whole |= {"n_layers": 2, "position": "none"}
     for theirs, mine in zip((options, *layers_of(options)), (whole, *facts["config"]), strict=True):
