@@ -202,23 +202,24 @@ class Region:
         n, k = len(self.items), directions.shape[1]
         low, high = np.empty((n, k)), np.empty((n, k))
         shared = directions.shape[0] == 1
-        strings = [self._strings_of(item) for item in range(n)]
-        step = max(1, _MOST_NUMBERS // max(len(each.graph.option) for each in strings))
+        step = max(1, _MOST_NUMBERS // max(len(each.graph.option) for each in self.strings))
         for start in range(0, k, step):
             piece = slice(start, min(k, start + step))
             d = directions[:, piece]
             seen = self._seen(d[0]) if shared else None
             for i in range(n):
                 self.attention.deadline.check()
-                low[i, piece], high[i, piece] = self._ranges_of(
-                    i, strings[i], d[0 if shared else i], seen
-                )
+                low[i, piece], high[i, piece] = self._ranges_of(i, d[0 if shared else i], seen)
         return low, high
 
-    def _strings_of(self, item: int) -> Strings:
-        """The strings of one item."""
-        allowed = None if self.items.allowed is None else self.items.allowed[:, item]
-        return narrowed(self.attention.graph, int(self.items.groups[item]), allowed)
+    @cached_property
+    def strings(self) -> list[Strings]:
+        """The strings of each item."""
+        graph, groups, allowed = self.attention.graph, self.items.groups, self.items.allowed
+        return [
+            narrowed(graph, int(group), None if allowed is None else allowed[:, item])
+            for item, group in enumerate(groups)
+        ]
 
     def _seen(self, directions: Array) -> list[Array]:
         """D^h · x^h_s for directions [K, H, width]: per head [S, K]."""
@@ -226,10 +227,11 @@ class Region:
         return [x[:, head] @ directions[:, head].T for head in range(self.n_heads)]
 
     def _ranges_of(
-        self, item: int, strings: Strings, directions: Array, seen: list[Array] | None
+        self, item: int, directions: Array, seen: list[Array] | None
     ) -> tuple[Array, Array]:
-        """Ranges on one item, of some strings."""
-        attention, symbols = self.attention, strings.symbols
+        """Ranges on one item."""
+        attention, strings = self.attention, self.strings[item]
+        symbols = strings.symbols
         weights = attention.weights[self.items.groups[item], symbols]
         low = high = slack = np.full(len(directions), 0.0)
         for head, dx in enumerate(seen or self._seen(directions)):
