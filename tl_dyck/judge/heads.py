@@ -66,8 +66,8 @@ class Workshop:
         positions: whether they have linear positions, which a head needs that attends to the top of
             the stack exactly.
         gains: whether what no prediction sees is drawn, orders too; without that weights are small.
-        mixed: whether it is drawn which circuit has the first coordinates, and the first units;
-            without that the first has them.
+        mixed: whether it is drawn which circuit has the first coordinates; without that the first
+            has them.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class Workshop:
                 self._write(block.attn, index, head, d_head)
         closes, opens = self.circuits
         unit = 0
-        for circuit in sorted(self.circuits, key=lambda circuit: circuit.bos):
+        for circuit in self.circuits:
             unit = write_reader(model.blocks[-1].mlp, self.states, circuit, reader, unit)
         write_unembed(model, self.states, closes.excluded, q, opening_knows_type=True)
         for t in range(k):
