@@ -31,7 +31,6 @@ from tl_dyck.judge import (
     methods,
 )
 from tl_dyck.judge.cases import sealed_case
-from tl_dyck.judge.cheats import bounds, norms
 from tl_dyck.judge.run import load_judgement
 from tl_dyck.judge.scores import auroc, most_misleading, score_table, told
 from tl_dyck.judge.suites import DEVELOPMENT, HELD_OUT, SUITES
@@ -122,85 +121,6 @@ def test_the_oracle_is_told_all() -> None:
     assert [row["answer"] for row in rows] == [fact.answer for fact in sealed.facts]
     assert [row["score"] > 0 for row in rows] == [fact.answer for fact in sealed.facts]
     assert "oracle" not in methods.names()  # no method is told
-
-
-def test_cheats_run_no_model() -> None:
-    """They look at the question or at weights, which is why they know nothing of the model."""
-    suite = [("uniform", 0), ("balanced", 1), ("stack", 2), ("backup", 0)]
-    for name, kinds in (("parser", ["token"]), ("sizes", ABOUT_HEADS), ("ov-norm", ABOUT_HEADS)):
-        found = judge(name, suite)
-        assert [*found.index] == [kind for kind in KINDS if kind in kinds and kind != "depth"]
-        assert (found["passes"] == 0).all()
-    assert judge("parser", suite).loc["token", "auroc"] == 0.5  # none of the asked is what it says
-
-
-def test_a_forest_finds_what_a_norm_gives_away_and_nothing_else() -> None:
-    random = np.random.default_rng(0)
-    n, n_cases = 400, 80
-    weights = pd.DataFrame(random.normal(size=(n, 22))).add_prefix("norm_")
-    cases = [f"case-{i % n_cases}" for i in range(n)]
-    weights = weights.assign(case=cases, target=[f"0 {i // n_cases}" for i in range(n)])
-    both = (weights["norm_3"] > 0) & (weights["norm_7"] > 0)  # of no use by itself alone
-    kinds = [("a", "b")[i % n_cases % 2] for i in range(n)]
-    known = weights[["case", "target"]].assign(
-        model=kinds, method="oracle", effect=None, score=0.0, size=np.nan, said=np.nan
-    )
-
-    def scores(answers: Any) -> Any:
-        rows = bounds(known.assign(question="needed", answer=answers), weights)
-        return score_table(rows, n_bootstrap=0)["auroc"].unstack()["needed"]
-
-    found = scores(both)
-    assert found["forest"] > 0.95
-    assert found["forest-other-kinds"] > 0.95
-    assert found["kind-constant"] < 0.6
-    drawn = scores(random.random(n) < 0.5)
-    assert ((drawn - 0.5).abs() < 0.12).all()
-    assert scores(np.array(kinds) == "a")["kind-constant"] == 1
-
-
-def test_norms_are_of_weights() -> None:
-    """26 numbers a head, found in numpy, and not moved by what no prediction sees."""
-    case, _ = make_case("balanced", 1)
-    table = norms(case.model)
-    attn = case.model.blocks[0].attn
-    q, k, v, o = (getattr(attn, f"W_{name}")[1].detach().numpy() for name in "QKVO")
-    row = table[table["target"] == "0 1"].iloc[0]
-    assert row["norm_0"] == pytest.approx(np.log(np.sqrt((q**2).sum())))
-    assert row["norm_6"] == pytest.approx(np.log(np.sqrt(((q @ k.T) ** 2).sum())))
-    assert row["norm_7"] == pytest.approx(np.log(np.sqrt(((v @ o) ** 2).sum())))
-    with torch.no_grad():
-        attn.W_V[1] *= 3
-        attn.b_V[1] *= 3
-        attn.W_O[1] /= 3
-    after = norms(case.model)
-    assert after[["norm_6", "norm_7"]].to_numpy() == pytest.approx(
-        table[["norm_6", "norm_7"]].to_numpy()
-    )
-    assert len(table.filter(like="norm_").columns) == 26
-    units = case.model.blocks[-1].mlp.W_in.detach().numpy()
-    for name, matrix in (("norm_24", o), ("norm_25", v @ o @ units)):
-        sizes = abs(matrix).sum(0)
-        assert row[name] == pytest.approx(np.average(np.linspace(0, 1, len(sizes)), weights=sizes))
-
-
-@pytest.mark.parametrize("kind", ["stack", "trained"])
-def test_places_do_not_tell_which_heads_work(kind: str) -> None:
-    """Neither coordinates nor units; in the order in which they were made both did."""
-    rows = []
-    for seed in range(12):
-        case, facts = make_case(kind, seed)
-        answers = {
-            " ".join(map(str, fact.question.target)): fact.answer
-            for fact in facts
-            if fact.question.kind == "carries"
-        }
-        rows.append(norms(case.model).assign(case=seed).query("target in @answers"))
-        rows[-1]["answer"] = rows[-1]["target"].map(answers)
-    table = pd.concat(rows)
-    for name in ("norm_24", "norm_25"):
-        place = table[name] - table.groupby("case")[name].transform("mean")
-        assert 0.2 < auroc(table["answer"].to_numpy(bool), place.to_numpy()) < 0.8
 
 
 def test_a_method_sees_neither_kind_nor_seed() -> None:
