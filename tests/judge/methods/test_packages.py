@@ -168,8 +168,12 @@ def test_a_feature_that_tells_the_type_is_found_and_noise_is_none(kind: str) -> 
     types = torch.randint(2, (1000,), generator=generator)
     noise = torch.randn(1000, 4, generator=generator)
     told = torch.nn.functional.one_hot(types, 4) * 5 + 0.1 * noise
-    assert _best(told, types, *made, options) > 0.95
-    assert _best(noise, types, *made, options) < 0.3
+    for shown, low, high in ((told, 0.95, 1.0), (noise, 0.0, 0.3)):
+        found = []
+        for seed in range(3):  # one in ten finds nothing, by how its weights begin
+            torch.manual_seed(seed)
+            found.append(_best(shown, types, *made, options))
+        assert low <= sorted(found)[1] <= high
 
 
 def test_what_is_not_installed_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
