@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 import torch
 
-from tl_dyck.judge import ABOUT_HEADS, KINDS, judge, make_case
+from tl_dyck.judge import ABOUT_HEADS, KINDS, built_cases, judge, make_case, trained_cases
 from tl_dyck.judge.cheats import bounds, norms
+from tl_dyck.judge.facts import Enumeration, head_facts
 from tl_dyck.judge.scores import auroc, score_table
 
 
@@ -50,7 +51,7 @@ def test_a_forest_finds_what_a_norm_gives_away_and_nothing_else() -> None:
 
 
 def test_norms_are_of_weights() -> None:
-    """26 numbers a head, found in numpy, and not moved by what no prediction sees."""
+    """34 numbers a head, found in numpy, and not moved by what no prediction sees."""
     case, _ = make_case("balanced", 1)
     table = norms(case.model)
     attn = case.model.blocks[0].attn
@@ -67,11 +68,26 @@ def test_norms_are_of_weights() -> None:
     assert after[["norm_6", "norm_7"]].to_numpy() == pytest.approx(
         table[["norm_6", "norm_7"]].to_numpy()
     )
-    assert len(table.filter(like="norm_").columns) == 26
+    assert len(table.filter(like="norm_").columns) == 34
     units = case.model.blocks[-1].mlp.W_in.detach().numpy()
-    for name, matrix in (("norm_24", o), ("norm_25", v @ o @ units)):
+    for name, matrix in (("norm_29", o), ("norm_30", v @ o @ units)):
         sizes = abs(matrix).sum(0)
         assert row[name] == pytest.approx(np.average(np.linspace(0, 1, len(sizes)), weights=sizes))
+    assert row["norm_8"] == pytest.approx(np.log(np.sqrt(((v @ o @ units) ** 2).sum())))
+    assert row["norm_20":"norm_22"].tolist() == [(each == 0).mean() for each in (q, v, o)]
+    projectors = [
+        np.linalg.pinv(moves) @ moves
+        for moves in (
+            v.detach().numpy() @ o.detach().numpy() for v, o in zip(attn.W_V, attn.W_O, strict=True)
+        )
+    ]
+    alike = [
+        np.trace(projectors[1] @ other) / min(np.trace(other), np.trace(projectors[1]))
+        for index, other in enumerate(projectors)
+        if index != 1
+    ]
+    expected = [np.mean(alike), max(alike), sum(np.array(alike) > 0.5)]
+    assert row["norm_31":"norm_33"].tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("kind", ["stack", "trained"])
@@ -88,6 +104,37 @@ def test_places_do_not_tell_which_heads_work(kind: str) -> None:
         rows.append(norms(case.model).assign(case=seed).query("target in @answers"))
         rows[-1]["answer"] = rows[-1]["target"].map(answers)
     table = pd.concat(rows)
-    for name in ("norm_24", "norm_25"):
+    for name in ("norm_29", "norm_30"):
         place = table[name] - table.groupby("case")[name].transform("mean")
         assert 0.2 < auroc(table["answer"].to_numpy(bool), place.to_numpy()) < 0.8
+
+
+@pytest.mark.parametrize("kind", ["uniform", "balanced", "stack", "backup", "trained"])
+def test_who_knows_all_but_which_circuit_is_heard_knows_little(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He says how often the answer is yes in a model and its mirror: they share all but W_U."""
+    room: Any = trained_cases if kind == "trained" else built_cases
+    make = trained_cases.train_case if kind == "trained" else built_cases.construct_case
+    posed: list[tuple[Any, Any]] = []
+    pose = room.pose
+
+    def watched(*given: Any) -> Any:
+        posed.append((given[1], given[4]))
+        return pose(*given)
+
+    monkeypatch.setattr(room, "pose", watched)
+    for seed in range(3):
+        case, facts = make(kind, seed, {})
+        model, mirror = posed[-1]
+        mine, other = model.state_dict(), mirror.state_dict()
+        assert [name for name in mine if not torch.equal(mine[name], other[name])] == [
+            "unembed.W_U"
+        ]
+        world = Enumeration(mirror, case.task.language, case.length, case.task.distribution)
+        there = {fact.question: fact.answer for fact in head_facts(world)}
+        for question in ABOUT_HEADS:
+            asked = [fact for fact in facts if fact.question.kind == question]
+            either = [fact.answer + there[fact.question] for fact in asked]
+            assert max(either, default=0) <= 1  # no head does the work of both
+            assert either.count(0) <= either.count(1) / 2 + 1

@@ -82,14 +82,16 @@ def construct_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case
     """
     generator = generator_of(kind, seed)
     knobs = _drawn(given, generator, kind)
+    again = generator.clone_state()
     model, exact = _model(kind, knobs, generator)
+    mirror, _ = _model(kind, knobs, again, heard=1)
     task = small_task(knobs.n_types, knobs.max_depth)
     # a partner for "same": of the same kind and language, exact or not
     drift = 0.0 if kind == "stack" else _choice(generator, (0.0, 0.0, 0.03))
     partner = replace(knobs, reader="linear", drift=drift)
     other, other_exact = _model(kind, partner, generator)
     try:
-        case, facts = pose(f"{kind}-{seed}", model, task, generator)
+        case, facts = pose(f"{kind}-{seed}", model, task, generator, mirror)
     except JudgeError:
         if "drift" in given or not knobs.drift:
             raise
@@ -126,9 +128,18 @@ def with_length_facts(
 
 
 def pose(
-    name: str, model: Any, task: DyckTask, generator: torch.Generator
+    name: str, model: Any, task: DyckTask, generator: torch.Generator, mirror: Any = None
 ) -> tuple[Case, list[Fact]]:
-    """The case of a model, with all facts that are enumerated."""
+    """The case of a model, with the facts that are enumerated.
+
+    Args:
+        name: of the case.
+        model: it is about.
+        task: of the model.
+        generator: of what is drawn.
+        mirror: the same model, but that the other circuit is heard; of heads is then asked what
+            `_mirrored` leaves.
+    """
     length = max(task.train_lengths)
     world = Enumeration(model, task.language, length, task.distribution)
     if world.accuracy < _SHARE:
@@ -139,8 +150,36 @@ def pose(
     asked &= world.intact[:, -1] & rivals(task.language, world.tokens).any(1)
     rows = asked.nonzero()[:, 0]
     chosen = rows[torch.randperm(len(rows), generator=generator)[:_N_ROWS]].tolist()
-    facts = [*head_facts(world), *weight_facts(world), *_evened(token_facts(world, chosen))]
+    heads = head_facts(world)
+    if mirror is not None:
+        other = head_facts(Enumeration(mirror, task.language, length, task.distribution))
+        heads = _mirrored(heads, other, generator)
+    facts = [*heads, *weight_facts(world), *_evened(token_facts(world, chosen))]
     return Case(model, task, length, tokens), facts
+
+
+def _mirrored(
+    facts: Sequence[Fact], mirror: Sequence[Fact], generator: torch.Generator
+) -> list[Fact]:
+    """Facts of heads about which the structure of a model says little.
+
+    A model and its mirror are as likely. So who knows all of a model but which circuit is heard
+    cannot tell a yes from the no that it is in the mirror. A head of which both say no he can tell:
+    these are a third at most, so that his AUROC is at most 0.75 = (1/6 + 1/3) / (1/3 + 1/3).
+    """
+    there = {fact.question: fact.answer for fact in mirror}
+    found: list[Fact] = []
+    for kind in ABOUT_HEADS:
+        known = [fact for fact in facts if fact.question.kind == kind and fact.question in there]
+        differ = [fact for fact in known if fact.answer != there[fact.question]]
+        neither = [fact for fact in known if not fact.answer and not there[fact.question]]
+        most = int(len(differ) / 2 + _uniform(generator))  # half as many in the mean
+        order = torch.randperm(len(neither), generator=generator).tolist()
+        kept = {*(fact.question for fact in differ)} | {
+            neither[index].question for index in order[:most]
+        }
+        found += [fact for fact in known if fact.question in kept]
+    return found
 
 
 def _evened(facts: Sequence[Fact]) -> list[Fact]:
@@ -182,16 +221,17 @@ def _uniform(generator: torch.Generator, low: float = 0.0, high: float = 1.0) ->
     return low + (high - low) * float(torch.rand(1, generator=generator, dtype=torch.float64))
 
 
-#: Where heads of the first circuit look, by kind: the first head at the first, others at any. None
-#: for one of `_ANY`, as those of the second; in "stack" where they look tells no circuit.
-_LOOKS = {
+_ANY = ("uniform", "balanced", "balanced", "top")
+#: Where heads of the circuit that is heard look, by kind: the first head at the first, others at
+#: any; "*" is one of `_ANY`. Those of the other circuit likewise, but that "uniform" and "balanced"
+#: have one of both: so of all kinds together the two circuits look by the same law.
+_LOOKS: dict[str, tuple[str, ...]] = {
     "uniform": ("uniform",),
     "balanced": ("balanced",),
     "stack": ("top", "balanced"),
-    "backup": None,
-    "alone": None,
+    "backup": ("*",),
+    "alone": ("*",),
 }
-_ANY = ("uniform", "balanced", "balanced", "top")
 
 
 def _choice(generator: torch.Generator, values: Sequence[Any]) -> Any:
@@ -224,10 +264,13 @@ def _drawn(given: Mapping[str, Any], generator: torch.Generator, kind: str) -> K
     return Knobs(**{**drawn, **given})
 
 
-def _model(kind: str, knobs: Knobs, generator: torch.Generator) -> tuple[Any, bool]:
-    """A model, and whether it is proved to be right at any length."""
+def _model(kind: str, knobs: Knobs, generator: torch.Generator, heard: int = 0) -> tuple[Any, bool]:
+    """A model, and whether it is proved to be right at any length; 1 hears its second circuit."""
     language = DyckLanguage(knobs.n_types, knobs.max_depth)
-    looks = [_LOOKS[kind] or (_choice(generator, _ANY),), (_choice(generator, _ANY),)]
+    looks = [_LOOKS[kind], _LOOKS[kind]]
+    if kind in ("uniform", "balanced"):
+        looks[1] = (_choice(generator, ("uniform", "balanced")),)
+    looks = [(_choice(generator, _ANY),) if each == ("*",) else each for each in looks]
     n = knobs.n_layers * knobs.n_heads
     works = min(1 + int(knobs.true_share * (n - 1)), max(1, n - 1))  # any number is as likely
     if works == n or kind == "stack":
@@ -237,7 +280,8 @@ def _model(kind: str, knobs: Knobs, generator: torch.Generator) -> tuple[Any, bo
     for circuit, size in enumerate((works, n - works)):
         heads += _circuit(kind, shop, knobs, generator, looks[circuit], circuit, size)
     order = torch.randperm(n, generator=generator).view(knobs.n_layers, -1).tolist()
-    model = shop.model([[heads[index] for index in layer] for layer in order], knobs.reader)
+    rows = [[heads[index] for index in layer] for layer in order]
+    model = shop.model(rows, knobs.reader, heard=heard)
     return model, not knobs.drift and knobs.reader == "linear"
 
 

@@ -29,19 +29,21 @@ Tree = float | tuple[int, float, "Tree", "Tree"]
 
 @torch.no_grad()
 def norms(model: Any) -> pd.DataFrame:
-    """26 numbers for each head, none of which needs a run of the model.
+    """34 numbers for each head, none of which needs a run of the model, or looks at its readout.
 
-    Logarithms of the norms of W_Q, W_K, W_V, W_O, b_Q, b_V, W_Q W_Kᵀ and W_V W_O, the same beside
-    the model's largest, what the last two have besides their largest singular value, four sizes of
-    the model, and places: of the layer, of the head, of the coordinates that it writes to, and of
-    the units of the last MLP that read them.
+    Logarithms of the norms of W_Q, W_K, W_V, W_O, b_Q, b_V, W_Q W_Kᵀ, W_V W_O and of what the last
+    MLP reads of that, the same beside the model's largest, what the last two of the heads' products
+    have besides their largest singular value, four sizes of the model, and places: of the layer, of
+    the head, of the coordinates that it writes to, and of the units of the last MLP that read them.
+    And how alike the spaces are that it and other heads write to: the mean, the largest, and how
+    many are more alike than not; and which share of W_Q, W_V and W_O is zero.
 
     Returns:
         With ``target``, "layer head", as in `tl_dyck.judge.scores.ask`.
     """
     cfg = model.cfg
     sizes = (cfg.n_layers * cfg.n_heads, cfg.d_head, cfg.d_mlp or 0, cfg.d_model)
-    rows, places, names = [], [], []
+    rows, places, names, spaces = [], [], [], []
     for layer, block in enumerate(model.blocks):
         attn = block.attn
         for head in range(cfg.n_heads):
@@ -49,18 +51,38 @@ def norms(model: Any) -> pd.DataFrame:
                 getattr(attn, name)[head] for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_V")
             )
             looks, moves = torch.linalg.svdvals(q @ k.T), torch.linalg.svdvals(v @ o)
-            found = [each.norm() for each in (q, k, v, o, b_q, b_v, looks, moves)]
-            found += [each[1:].norm() / each.norm().clamp(min=1e-12) for each in (looks, moves)]
-            rows.append([float(each) for each in found])
             units = model.blocks[-1].mlp.W_in if cfg.d_mlp else torch.eye(cfg.d_model).to(o)
-            middles = [_middle(each) for each in (o, v @ o @ units)]
+            read = v @ o @ units
+            found = [each.norm() for each in (q, k, v, o, b_q, b_v, looks, moves, read)]
+            found += [each[1:].norm() / each.norm().clamp(min=1e-12) for each in (looks, moves)]
+            found += [(each == 0).double().mean() for each in (q, v, o)]
+            rows.append([float(each) for each in found])
+            middles = [_middle(each) for each in (o, read)]
+            spaces.append(_space(v @ o))
             places.append([layer / cfg.n_layers, head / cfg.n_heads, *middles])
             names.append(f"{layer} {head}")
     raw = np.array(rows)
-    size = np.log(raw[:, :8] + 1e-9)
+    size = np.log(raw[:, :9] + 1e-9)
     tiled = np.tile(sizes, (len(raw), 1))
-    table = np.hstack([size, size - size.max(0), raw[:, 8:], tiled, np.array(places)])
+    alike = [_alike(spaces, at) for at in range(len(spaces))]
+    table = np.hstack([size, size - size.max(0), raw[:, 9:], tiled, np.array(places), alike])
     return pd.DataFrame(table).add_prefix("norm_").assign(target=names)
+
+
+def _space(moves: Tensor) -> Tensor:
+    """An orthonormal basis of what a head writes, ``[rank, d_model]``."""
+    found = torch.linalg.svd(moves, full_matrices=False)
+    return found.Vh[: max(1, int((found.S > 1e-6).sum()))]
+
+
+def _alike(spaces: Sequence[Tensor], at: int) -> list[float]:
+    """How alike one space and each other are, 0 to 1: the mean, the largest, how many above 0.5."""
+    found = [
+        float((spaces[at] @ other.T).norm() ** 2) / min(len(other), len(spaces[at]))
+        for index, other in enumerate(spaces)
+        if index != at
+    ]
+    return [np.mean(found), max(found), sum(x > 0.5 for x in found)] if found else [0.0] * 3
 
 
 def _middle(matrix: Tensor) -> float:

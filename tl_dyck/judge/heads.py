@@ -66,8 +66,6 @@ class Workshop:
         positions: whether they have linear positions, which a head needs that attends to the top of
             the stack exactly.
         gains: whether what no prediction sees is drawn, orders too; without that weights are small.
-        mixed: whether it is drawn which circuit has the first coordinates; without that the first
-            has them.
     """
 
     def __init__(
@@ -78,15 +76,12 @@ class Workshop:
         n_ctx: int = 128,
         positions: bool = False,
         gains: bool = True,
-        mixed: bool = False,
     ) -> None:
         self.language, self.generator, self.n_ctx = language, generator, n_ctx
         self.gains = gains
         coordinates = Coordinates()
         self.states = States(language, coordinates)
         self.circuits = [StackCoordinates.take(language, coordinates) for _ in range(2)]
-        if mixed and int(torch.randint(2, (1,), generator=generator)):
-            self.circuits.reverse()
         self.written = range(self.states.size, coordinates.size)
         self.position = coordinates.take(1)[0] if positions else None
         self.d_model = coordinates.size
@@ -209,6 +204,7 @@ class Workshop:
         reader: str = "linear",
         *,
         q: float = 0.5,
+        heard: int = 0,
     ) -> DyckTransformer:
         """A model with these heads; every head's inner basis is turned at random.
 
@@ -217,6 +213,8 @@ class Workshop:
             reader: "linear": the logit of a closing bracket grows with what its coordinate holds;
                 "step": it knows zero from more only, and is flat elsewhere.
             q: probability of an opening bracket.
+            heard: which circuit closes brackets; of two models that differ in this alone, all but
+                the unembedding is the same.
         """
         k, deepest = self.language.n_types, self.language.max_depth
         d_head = max(max(head.key.shape[1], head.out.shape[0]) for row in layers for head in row)
@@ -238,7 +236,7 @@ class Workshop:
         for block, heads in zip(model.blocks, layers, strict=True):
             for index, head in enumerate(heads):
                 self._write(block.attn, index, head, d_head)
-        closes, opens = self.circuits
+        closes, opens = self.circuits[heard], self.circuits[1 - heard]
         unit = 0
         for circuit in self.circuits:
             unit = write_reader(model.blocks[-1].mlp, self.states, circuit, reader, unit)

@@ -19,7 +19,7 @@ from tl_dyck.judge.edges import Edge, edge_facts
 from tl_dyck.judge.facts import TIE, Enumeration, depth_facts
 from tl_dyck.judge.heads import Workshop
 from tl_dyck.judge.protocol import Case, Fact, JudgeError, Question
-from tl_dyck.judge.trained_cases import trained_model
+from tl_dyck.judge.trained_cases import trained_models
 from tl_dyck.language import DyckLanguage
 from tl_dyck.registry import unknown_name
 
@@ -103,7 +103,7 @@ def _trained_edges(
     kind: str, seed: int, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Case, list[Fact]]:
     layers = {"n_layers": 1 + seed % 2}
-    model, task = trained_model({**layers, **given, "block": _BLOCKS[kind]}, generator)
+    model, _, task = trained_models({**layers, **given, "block": _BLOCKS[kind]}, generator)
     return _posed(model, task, generator, edge_facts, _of_edge)
 
 
@@ -122,7 +122,7 @@ def _levels(
     for name in given:
         raise unknown_name("knob of a case", name, [])
     language = DyckLanguage(*((2, 3), (2, 4), (3, 3))[seed % 3])
-    shop = Workshop(language, generator, positions=True, mixed=True)
+    shop = Workshop(language, generator, positions=True)
     first = int(torch.randint(2, (1,), generator=generator))
     heads = []
     for place, t in enumerate(torch.randperm(language.n_types, generator=generator).tolist()):
@@ -130,7 +130,8 @@ def _levels(
         slots = [slot for slot in shop.slots() if slot[0] == t]
         heads.append(shop.head(shop.top(gap), slots, (first + place) % 2, pairs=False, flat=True))
     mixed = torch.randperm(len(heads), generator=generator).tolist()
-    model = shop.model([[heads[at] for at in mixed]])
+    heard = int(torch.randint(2, (1,), generator=generator))
+    model = shop.model([[heads[at] for at in mixed]], heard=heard)
     task = small_task(language.n_types, language.max_depth)
     return _posed(model, task, generator, depth_facts, lambda fact: fact.question.kind)
 

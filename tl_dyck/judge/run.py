@@ -114,7 +114,7 @@ class JudgeExperiment:
 
     name: ClassVar[str] = "judge"
     #: Another number where the same seed gives another case, or a method other scores.
-    code: ClassVar[int] = 8
+    code: ClassVar[int] = 9
 
     def identity(self, point: Point) -> Mapping[str, Any]:
         """Kind and methods, with their code, and what is between them and the answers."""

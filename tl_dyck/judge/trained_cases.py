@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tl_dyck.check import check_integer_fields, check_number
 from tl_dyck.environment import one_thread
@@ -49,21 +50,23 @@ class _Sizes:
 
 @one_thread()
 def train_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[Fact]]:
-    """A case of one of `TRAINED`, and its facts: of a `trained_model`."""
+    """A case of one of `TRAINED`, and its facts: of the first of `trained_models`."""
     generator = generator_of(kind, seed)
-    model, task = trained_model(given, generator)
-    case, facts = pose(f"{kind}-{seed}", model, task, generator)
+    model, mirror, task = trained_models(given, generator)
+    case, facts = pose(f"{kind}-{seed}", model, task, generator, mirror)
     return with_length_facts(case, facts, exact=False)
 
 
 @one_thread()
-def trained_model(given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, DyckTask]:
-    """A model that was trained, and its task.
+def trained_models(
+    given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Any, Any, DyckTask]:
+    """A model that was trained, the same with the other circuit heard, and their task.
 
     Heads and units of the MLP are of one of two groups, which write to coordinates of their own and
     share all else, norms too. Each group has an unembedding, and both are trained, for the same;
-    then that of the second is set to zero. Nothing but that tells the groups apart. Of several
-    layers, weights let what the first ones read through to the readout by later heads alone.
+    then one is set to zero. Nothing but that tells the groups apart. Of several layers, weights let
+    what the first ones read through to the readout by later heads alone.
 
     Args:
         given: any of n_types, max_depth, n_heads (of each layer), true_share (of heads that are in
@@ -91,9 +94,10 @@ def trained_model(given: Mapping[str, Any], generator: torch.Generator) -> tuple
     model = build_model(config, seed=int(torch.randint(2**31, (1,), generator=generator)))
     first = 1 + int(sizes.true_share * (sizes.n_heads - 1))
     order = torch.randperm(sizes.n_heads, generator=generator).tolist()
-    _train(model, task, generator, order[:first])
-    reorder(model, generator, states)
-    return model, task
+    models = _train(model, task, generator, order[:first])
+    for each in models:
+        reorder(each, generator, states)
+    return *models, task
 
 
 def _drawn(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
@@ -115,8 +119,10 @@ def _drawn(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
     return _Sizes(**{**drawn, **given})
 
 
-def _train(model: Any, task: DyckTask, generator: torch.Generator, first: list[int]) -> None:
-    """Fit the exact law of the next bracket by each group, until the first closes all right.
+def _train(
+    model: Any, task: DyckTask, generator: torch.Generator, first: list[int]
+) -> tuple[Any, Any]:
+    """Fit the exact law of the next bracket by each group, until both close all right.
 
     While one is heard, each head of the other is louder or softer at random, so that neither comes
     to rely on the size of what both write, which norms see.
@@ -158,14 +164,19 @@ def _train(model: Any, task: DyckTask, generator: torch.Generator, first: list[i
                 (loss(0, rows) + loss(1, rows)).backward()
             optimiser.step()
         with torch.no_grad():
-            put(0, torch.ones(n_layers, n_heads, dtype=law.dtype))
-            if bool((margins(lean_logits(model, tokens), right) > 0.01).all()):
-                break
+            done = True
+            for group in range(2):
+                put(group, torch.ones(n_layers, n_heads, dtype=law.dtype))
+                done &= bool((margins(lean_logits(model, tokens), right) > 0.01).all())
+        if done:
+            break
     for (layer, module, name), weight in held.items():
         delattr(module, name)
-        with torch.no_grad():
-            weight *= masks[0][layer, name]
-        setattr(module, name, weight)
+        setattr(module, name, nn.Parameter(weight.detach() * masks[0][layer, name]))
+    mirror = copy.deepcopy(model)
+    readout = held[n_layers, model.unembed, "W_U"].detach() * masks[1][n_layers, "W_U"]
+    mirror.unembed.W_U = nn.Parameter(readout)
+    return model, mirror
 
 
 def _masks(model: Any, group_of: Tensor) -> list[dict[tuple[int, str], Tensor]]:
