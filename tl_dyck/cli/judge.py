@@ -64,7 +64,7 @@ def judge(
         f"AUROC: 0.5 is chance. {done.suite}: {n_cases:,} cases, {n_facts:,} questions. "
         "–: not asked."
     )
-    yield f"Digest of what is true: {done.digest}. {done.unasked()}"
+    yield f"Digest of what is true: {done.digest}. {done.undecided_note()}"
     if methods is None and (lacking := known.lacking()):
         yield (
             "Not asked, for want of their packages (pip install 'tl-dyck[judge]'): "
