@@ -65,9 +65,9 @@ def judge(
         "–: not asked."
     )
     yield f"Digest of what is true: {done.digest}. {done.undecided_note()}"
-    if methods is None and (lacking := known.lacking()):
+    if methods is None and (missing := known.unavailable()):
         yield (
             "Not asked, for want of their packages (pip install 'tl-dyck[judge]'): "
-            f"{', '.join(lacking)}."
+            f"{', '.join(missing)}."
         )
     yield Saved("Report", write_report(done))

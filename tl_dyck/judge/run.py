@@ -152,7 +152,7 @@ def judge_methods(
     Args:
         suite: a key of `SUITES`, or one of your own.
         folder: where to put everything.
-        names: of methods; None for all that can be imported here, see `Registry.lacking`.
+        names: of methods; None for all that can be imported here, see `Registry.unavailable`.
         **how: n_jobs, backend, address, retry_failed, progress, … as for `run_sweep`.
 
     Raises:
@@ -170,8 +170,8 @@ def judge_methods(
     if isinstance(names, str):
         raise WrongTypeError(f"names must be a list of methods, such as [{names!r}]")
     if names is None:
-        lacking = methods.lacking()
-        names = [name for name in methods.names() if name not in lacking]
+        missing = methods.unavailable()
+        names = [name for name in methods.names() if name not in missing]
     chosen = list(dict.fromkeys(names))
     if not chosen:
         raise JudgeError("no method is named; leave names (--methods) out to ask all")
