@@ -84,8 +84,8 @@ docs: $(READY) $(DOCS) ## build the documentation in build/site, notebooks execu
 dist: $(READY) ## build wheel and source archive in dist, check them, use the wheel in an empty environment (needs the network)
 	bash .ci/check-dist $(BIN)/python
 
-outputs: $(READY) ## write into the pages what their blocks of Python print, where it is not what they show
-	OUTPUTS=write $(OFFLINE) $(ONE_THREAD) $(BIN)/python -m pytest -q -p no:cacheprovider tests/docs/test_outputs.py $(ARGS) || true
+outputs: $(READY) ## write into the pages what their blocks of Python print; fails if a page showed something else
+	OUTPUTS=write $(OFFLINE) $(ONE_THREAD) $(BIN)/python -m pytest -q -p no:cacheprovider tests/docs/test_outputs.py $(ARGS)
 
 readme-figures: $(READY) ## write the tables of the records in docs/results into the pages
 	$(BIN)/python docs/tables.py

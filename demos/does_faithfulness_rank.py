@@ -47,7 +47,7 @@ TRUTHS = {
 
 def asked(name: str) -> bool:
     """Whether a method can be asked here, speaks of heads, and tells those of a model apart."""
-    if name in methods.lacking() or any(part in name for part in (*TRAIN, "sizes")):
+    if name in methods.unavailable() or any(part in name for part in (*TRAIN, "sizes")):
         return False
     return "carries" in methods.get(name).declared.kinds
 

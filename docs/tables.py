@@ -123,7 +123,7 @@ def record_judge(folder: Path) -> Record:
         **asked,
         "questions": [kind for kind in KINDS if kind in wide],
         "digest": done.digest,
-        "unasked": done.unasked(),
+        "unasked": done.undecided_note(),
         "controls": [name for name in CONTROLS if name in rows],
         "rows": [rows[name] for name in in_order(wide)],
     }

@@ -1,4 +1,4 @@
-"""Write docs/api/tools.md: what TransformerLens' own tools do with our models, on each release.
+"""Write docs/findings/tools.md: which of TransformerLens' tools work, on each release.
 
 Run it with each release: ``python docs/tools.py`` measures with the one that is installed, keeps
 what was found in docs/tools/3.json or 4.json, and writes the page from both. A tool "works" if it
@@ -23,30 +23,35 @@ from tl_dyck import as_bridge, build_model, get_config, load_task
 from tl_dyck.models.bridge import NoBridgeError
 from tl_dyck.models.hooked.installed import MAJOR
 
-PAGE = Path(__file__).parent / "api" / "tools.md"
+PAGE = Path(__file__).parent / "findings" / "tools.md"
 RESULTS = Path(__file__).parent / "tools"
 FAMILIES = ("gpt", "gpt-linear", "eq6", "eq49", "minimal-onehot", "figure2-onehot")
 _TEXTS = ("[(())]([", "(())[]([")
 
 _INTRO = """# TransformerLens' own tools
 
-Our models are made for the tools that people know. This page says which of them work on which
-release of TransformerLens: on 3, whose HookedTransformer our models are; on 4, where they are of a
-class of ours; and there through `as_bridge(model)`. A tool *works* if it runs and the identity
-beside it holds to rounding, in float64, for two layers and heads each (one layer where the family
-has one); "differs" says by how much it does not.
+Which tools of TransformerLens work on the models here? There are three columns. In
+TransformerLens 3 a model is a HookedTransformer. In TransformerLens 4 it is of a class of this
+library. The last column is `as_bridge(model)`. A tool *works* if it runs and the identity beside
+it holds up to rounding, in float64, with two layers and two heads (one layer where the family has
+one). Otherwise the table has the difference or the error.
 
-Where the paper's Eq. 6 normalises the attention's output before it is added, heads do not add up to
-what is added, on any release. Minimal first layers have no embedding that could be trained, so that
-tools that follow gradients back to it find none, and say so if asked for `W_E`. The residual
-stream of `eq49` (LayerNorm around the sum) and of `figure2-*` (no residual connection) is no plain
-sum: `decompose_resid` and `logit_attrs` warn there. `figure2-*` has no MLP, so no neurons.
-`process_weights_` of TransformerLens 3.9 folds LayerNorms with weights of their own wrongly, also
-of a plain HookedTransformer, and warns if predictions change; `process_weights_(fold_ln=False)`
-changes none. `SVDInterpreter` of TransformerLens 3 takes float32 only.
+Known limits:
 
-It is written by `docs/tools.py`, run with 3.9.0 and 4.3.0; a test compares it with the release that
-is installed.
+- Eq. 6 has a norm behind the heads. So the heads' outputs do not add up to what is added to the
+  residual stream, in any release.
+- Minimal first layers have no trainable embedding. Tools that compute gradients at the embedding
+  find none, and say so if asked for `W_E`.
+- The residual stream of `eq49` (LayerNorm around the sum) and of `figure2-*` (no residual
+  connection) is not a plain sum: `decompose_resid` and `logit_attrs` warn. `figure2-*` has no
+  MLP, so no neurons.
+- `process_weights_` of TransformerLens 3.9 folds LayerNorms with weights of their own wrongly,
+  also in a plain HookedTransformer. It warns if predictions change;
+  `process_weights_(fold_ln=False)` changes none.
+- `SVDInterpreter` of TransformerLens 3 takes float32 only.
+
+`docs/tools.py` writes this page, and was run with 3.9.0 and 4.3.0. A test compares it with the
+installed release.
 """
 
 Check = Callable[[Any, torch.Tensor], float]

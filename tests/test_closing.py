@@ -176,7 +176,9 @@ def test_every_closing_bracket_counts_and_errors_shrink():
 def test_metric_by_hand(task, seed, n, chunk, long):
     """One closing bracket at a time, the right one found with a stack."""
     model = Noise(task.language.d_vocab, seed)
-    tokens, weights = closing_strings(*task.asked(long=long), n=n, generator=seeded(seed))
+    tokens, weights = closing_strings(
+        *task.closing_distribution(long=long), n=n, generator=seeded(seed)
+    )
     if not weights.any():
         with pytest.raises(ValueError, match="closing bracket to predict; raise n"):
             task.closing_accuracy(model, n=n, long=long, seed=seed, chunk=chunk)

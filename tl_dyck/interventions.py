@@ -121,13 +121,13 @@ class Eraser:
     Attributes:
         mean: of the activations.
         covariance: Σ, of the activations.
-        crossed: C, covariance of activations and one-hot label.
+        cross_covariance: C, covariance of activations and one-hot label.
         matrix: ``E = C (Cᵀ Σ⁺ C)⁺ Cᵀ Σ⁺``, a projection.
     """
 
     mean: Float[Tensor, " d"]
     covariance: Float[Tensor, "d d"]
-    crossed: Float[Tensor, "d n_labels"]
+    cross_covariance: Float[Tensor, "d n_labels"]
     matrix: Float[Tensor, "d d"]
 
     @classmethod
@@ -156,9 +156,9 @@ class Eraser:
 
     def __call__(self, x: Float[Tensor, "*any d"]) -> Float[Tensor, "*any d"]:
         """Erase; the type stays as it is."""
-        return self.less(x, self.matrix)
+        return self.project_out(x, self.matrix)
 
-    def less(self, x: Float[Tensor, "*any d"], matrix: Tensor) -> Float[Tensor, "*any d"]:
+    def project_out(self, x: Float[Tensor, "*any d"], matrix: Tensor) -> Float[Tensor, "*any d"]:
         """The same with another projection, as on a direction: its part becomes the mean's."""
         wide = x.to(matrix)
         return (wide - (wide - self.mean) @ matrix.T).to(x)

@@ -162,7 +162,7 @@ class Registry(Generic[T]):
         told = (name for group, name in told_here if group == self.group)
         return sorted({*self._entries, *told, *metadata.entry_points(group=self.group).names})
 
-    def lacking(self) -> dict[str, str]:
+    def unavailable(self) -> dict[str, str]:
         """Names whose entry point needs what cannot be imported here, and what that is.
 
         Raises:

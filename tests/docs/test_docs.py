@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import doctest
 import html
 import importlib
@@ -10,21 +9,16 @@ import importlib.util
 import json
 import pkgutil
 import re
-import shutil
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
-import pandas as pd
 import pytest
 
 import tl_dyck
 import tl_dyck_hooks
-from tl_dyck.report.page import Page
 from tl_dyck.runs import load_sweep
-from tl_dyck.studies.paper import Scale
-from tl_dyck.studies.paper.evidence import Evidence
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -153,50 +147,6 @@ def test_the_guide_to_an_own_language_has_the_task_that_is_registered():
     ours, theirs = tl_dyck.load_task("shuffle-dyck"), names["my_shuffle"]()
     assert theirs.sample(50, seed=0).equal(ours.sample(50, seed=0))
     assert theirs.entropy_floor == ours.entropy_floor
-
-
-def test_the_changes_work_as_they_are_written(tiny_study, tmp_path, monkeypatch, capsys):
-    """A thing of each kind that can be added, each in one place."""
-    from tl_dyck.certify.space_parser import transformations
-    from tl_dyck.report.figures import FIGURES
-
-    monkeypatch.chdir(tmp_path)
-    page, part = ROOT / "CONTRIBUTING.md", ("## Seven changes", "## Rules")
-    (rows,) = blocks_of(page, 1, "yaml", *part)
-    Path("my-claims.yaml").write_text(rows, encoding="utf-8")
-    study = dataclasses.replace(
-        tiny_study, folder=Path(shutil.copytree(tiny_study.folder, tmp_path / "study"))
-    )
-    models = pd.DataFrame({"group": "minimal-split-to-the-end", "accuracy": [0.98] * 39 + [0.9]})
-    evidence = Evidence(
-        folder=tmp_path, scale=Scale(), models=models, heads=models, checkpoints=models
-    )
-    reproduction = SimpleNamespace(evidence=evidence)
-    figures = list(FIGURES)
-    try:
-        blocks = blocks_of(page, 7, "python", *part)
-        names = run_all(blocks, page.name, study=study, reproduction=reproduction)
-    finally:
-        FIGURES[:] = figures
-        tl_dyck.runs.experiments.unregister("tosses")
-        tl_dyck.probes.probes.unregister("sink")
-        transformations.unregister("flip")
-    names["command"](task="dyck-2-8", as_json=False)
-    assert "dyck-2-8 is at most 8 deep." in capsys.readouterr().out
-    assert len(names["table"]) == 8
-    assert [head.shape for head in names["found"].values()] == [(1,), (1,)]
-    assert "Steps until the target" in Path(names["page"]).read_text(encoding="utf-8")
-    own = Page(title="Steps", lead="How long.", parts=[names["steps"](study)]).html
-    assert "Steps until the target" in own
-    assert names["space"].contains((0, 2, 1), (2, 0, 1))
-    assert (names["norms"] > 0).all()
-    assert len(names["norms"]) == 2
-    (verdict,) = names["verdicts"].to_dict("records")
-    assert verdict["measured"] == "98% [87%, 100%]"
-    assert (verdict["rule"], verdict["verdict"]) == (
-        "the share of models is above 90%",
-        "undecided",
-    )
 
 
 def test_the_tree_names_every_room():

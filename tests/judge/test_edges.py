@@ -178,7 +178,7 @@ def test_a_sum_of_edges_is_what_is_handed_on_where_there_is_no_norm() -> None:
         case = somebodys(block)
         edges = Edges(case.model, case.tokens, case.tokens.flip(0))
         same = [
-            torch.allclose(edges.handed(edge), edges.written(edge))
+            torch.allclose(edges.stream_change(edge), edges.source_change(edge))
             for edge in edges.edges
             if edge.source is not None
         ]

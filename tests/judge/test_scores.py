@@ -325,7 +325,7 @@ def test_a_run_is_kept_and_has_a_page(tmp_path: Any) -> None:
     assert done.digest == again.digest
     flipped = done.answers.assign(answer=~done.answers["answer"].astype(bool))
     assert replace(done, answers=flipped).digest != done.digest
-    asked = set(done.told.query("question == 'stack'")["case"])
+    asked = set(done.true_answers.query("question == 'stack'")["case"])
     assert f"not asked of {1 - len(asked) / 6:.0%} of the models" in text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tl_dyck import export_rnn, frozen_importance, load_arena
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models.arena import arena_tokens, balanced_logit, is_balanced
 from tl_dyck.report import widgets
+from tl_dyck.report.heatmap import token_label
 from tl_dyck.rnn import UnsupportedModelError
 
 TEXTS = ["(())", "()", "", "(()", ")(", "()" * 20, "(" * 7 + ")" * 7]
@@ -142,6 +144,12 @@ def test_what_needs_a_causal_model_refuses_it(model):
     assert {len(each["weights"]) for each in shown.data["maps"]} == {16}
     (string,) = shown.data["strings"]
     assert string["tokens"] == ["[start]", "(", ")", "[end]"]
+    assert [re.sub(r"<.*?>", "", token_label(name)[0]) for name in string["tokens"]] == [
+        "start",
+        "(",
+        ")",
+        "end",
+    ]
 
 
 class Evil:

@@ -282,7 +282,7 @@ def machines(tmp_path: Path, *seeds: list[int]) -> list[Path]:
 def test_merge(tmp_path):
     one, two = machines(tmp_path, [0, 1], [1, 2])
     done = merge_sweeps(tmp_path / "all", [one, two])
-    assert (done.copied, done.there, done.conflicts, done.corrupt) == (6, 2, (), 0)
+    assert (done.copied, done.unchanged, done.conflicts, done.corrupt) == (6, 2, (), 0)
     table = load_results(tmp_path / "all")
     assert sorted(zip(table["x"], table["seed"], strict=True)) == [
         (x, seed) for x in (0, 1) for seed in (0, 1, 2)
@@ -293,7 +293,7 @@ def test_merge(tmp_path):
         kept = tmp_path / "all" / "runs" / row["id"][:2] / row["id"] / "file.txt"
         assert kept.read_text() == f"{row['x']} {row['seed']}"
     again = merge_sweeps(tmp_path / "all", [two, one, tmp_path / "all"])
-    assert (again.copied, again.there, again.conflicts) == (0, 8, ())
+    assert (again.copied, again.unchanged, again.conflicts) == (0, 8, ())
     assert Store.open(tmp_path / "all").plan() == Store.open(one).plan()
     # what was merged counts as done
     log = {"log": str(tmp_path / "log")}
@@ -332,7 +332,7 @@ def test_merge_with_conflicts_and_failures(tmp_path, metrics):
         go(sweep, tmp_path / name, table_of)
     one = load_results(tmp_path / "one").set_index("key")
     done = merge_sweeps(tmp_path / "one", [tmp_path / "two"])
-    assert (done.copied, done.there) == (1, 2)
+    assert (done.copied, done.unchanged) == (1, 2)
     assert done.conflicts == (one.loc["b", "id"],)
     table = load_results(tmp_path / "one").set_index("key")
     assert dict(table["m"]) == {
@@ -343,7 +343,7 @@ def test_merge_with_conflicts_and_failures(tmp_path, metrics):
     }  # what was there stays; done beats failed
     assert set(table["status"]) == {"done"}
     other_way = merge_sweeps(tmp_path / "two", [tmp_path / "one"])
-    assert (other_way.copied, other_way.there, len(other_way.conflicts)) == (1, 2, 1)
+    assert (other_way.copied, other_way.unchanged, len(other_way.conflicts)) == (1, 2, 1)
 
 
 def test_merge_follows_no_links(tmp_path):

@@ -83,7 +83,7 @@ def test_merged_and_grown(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     job(name, one, (0,))
     job(name, other, (0, 1))
     report = merge_sweeps(tmp_path / "both", [one, other])
-    assert (report.copied, report.there, report.conflicts) == (2, 1, ())
+    assert (report.copied, report.unchanged, report.conflicts) == (2, 1, ())
     calls = counting(monkeypatch, name)
     both = job(name, tmp_path / "both", (0, 1))
     assert calls == []

@@ -174,6 +174,10 @@ def test_decided_prefixes_are_those_of_the_saved_models(study):
     assert (table["status"] == "refuted").any()
     titles = [finding.title for finding in findings(study)]
     assert any("are right on every prefix" in title for title in titles)
+    sampled = study.models.set_index(["family", "seed"])["accuracy"]
+    for finding in (each for each in findings(study) if each.figure == "languages"):
+        right = sampled[finding.title.partition(":")[0]] == 1
+        assert ("None closes" in finding.text) is (not right.any())
 
 
 def test_no_certificates_if_none_are_wanted(tmp_path):

@@ -203,7 +203,7 @@ def certify_dyck(
     strings = [tokens[tokens != language.bos_token] for tokens in strings]
     targets = [_closing_bracket(language, tokens) for tokens in strings]
     asker = Asker.of(model_or_rnn)  # one export for all prefixes
-    check_reads(asker.asked, language)
+    check_reads(asker.model_or_rnn, language)
     how: dict[str, Any] = {"certifier": certifier, "time_limit": time_limit}
     rows = tuple(
         DyckCertificate(

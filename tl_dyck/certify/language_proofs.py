@@ -150,7 +150,7 @@ def _has_two_layers(model_or_rnn: Any) -> bool:
 
 def _asker(model_or_rnn: Any, language: DyckLanguage) -> Asker:
     asker = Asker.of(model_or_rnn)
-    check_reads(asker.asked, language)
+    check_reads(asker.model_or_rnn, language)
     return asker
 
 

@@ -67,7 +67,7 @@ class Asker:
         self.rnn: TwoLayerRNN = rnn
 
     @property
-    def asked(self) -> Any:
+    def model_or_rnn(self) -> Any:
         """The model, or the RNN if that is what was given."""
         return self.rnn if self.model is None else self.model
 
@@ -108,7 +108,7 @@ class Asker:
     ) -> SpaceQuestion:
         """What is to be asked; see `certify`."""
         if isinstance(space, str):
-            known = getattr(getattr(self.asked, "cfg", None), "language", None)
+            known = getattr(getattr(self.model_or_rnn, "cfg", None), "language", None)
             space = parse_space(space, language=known)
         if not isinstance(space, PerturbationSpace):
             raise TypeError(
@@ -164,7 +164,7 @@ class Asker:
         for transformation, _ in space.transformations:
             language = getattr(transformation, "language", None)
             if isinstance(language, DyckLanguage):
-                check_reads(self.asked, language, told=True)
+                check_reads(self.model_or_rnn, language, told=True)
         lattice = space.lattice(string)
         every = (*string, *(token for option in lattice.options for token in option.emits))
         if not 0 <= min(every) <= max(every) < config.d_vocab:
@@ -221,7 +221,7 @@ class Asker:
     def logits(self, string: tuple[int, ...]) -> list[float]:
         """Of the original model, where there is one."""
         bos = self.rnn.config.bos_token
-        return _last_logits(self.asked, string if bos is None else (bos, *string))
+        return _last_logits(self.model_or_rnn, string if bos is None else (bos, *string))
 
     def _confirmed(
         self,

@@ -64,10 +64,10 @@ def judge(
         f"AUROC: 0.5 is chance. {done.suite}: {n_cases:,} cases, {n_facts:,} questions. "
         "–: not asked."
     )
-    yield f"Digest of what is true: {done.digest}. {done.unasked()}"
-    if methods is None and (lacking := known.lacking()):
+    yield f"Digest of what is true: {done.digest}. {done.undecided_note()}"
+    if methods is None and (missing := known.unavailable()):
         yield (
             "Not asked, for want of their packages (pip install 'tl-dyck[judge]'): "
-            f"{', '.join(lacking)}."
+            f"{', '.join(missing)}."
         )
     yield Saved("Report", write_report(done))

@@ -329,8 +329,8 @@ def merge(
     from tl_dyck.runs import merge_sweeps
 
     done = merge_sweeps(into, folders)
-    yield {name: getattr(done, name) for name in ("copied", "there", "conflicts", "skipped")}
-    yield Text(f"{done.copied:,} runs copied, {done.there:,} were there already.")
+    yield {name: getattr(done, name) for name in ("copied", "unchanged", "conflicts", "skipped")}
+    yield Text(f"{done.copied:,} runs copied, {done.unchanged:,} were there already.")
     if done.conflicts:
         yield (
             f"{len(done.conflicts):,} were there with other metrics, which stay: "

@@ -109,7 +109,7 @@ def _said(study: Study) -> Answer:
     chance = study.task.closing_chance(long=True)
     yield (
         "Means over seeds. Accuracy on closing brackets after a closing one, as trained and at "
-        f"length (it takes a stack; guessing: {chance.constant:.0%}), and on all (copying the last "
-        f"token: {study.task.closing_chance().copier:.0%}). entropy gap: nats per token; "
+        f"length (a stack is needed; guessing: {chance.constant:.0%}), and on all (copying the "
+        f"last token: {study.task.closing_chance().copier:.0%}). entropy gap: nats per token; "
         "variation: of attention, in the layer that varies most."
     )

@@ -255,7 +255,7 @@ def table_of_methods() -> pd.DataFrame:
         ``about`` (the first line of its docstring).
     """
     rows = []
-    for name in sorted(set(methods.names()) - set(methods.lacking())):
+    for name in sorted(set(methods.names()) - set(methods.unavailable())):
         method = methods.get(name)
         declared = getattr(method, "declared", Declared((), "", ""))
         line = ((method.__doc__ or "").strip().splitlines() or [""])[0]

@@ -108,7 +108,7 @@ class Edges:
             mlps = [(layer, None) for layer in layers if layer >= source[0]]
             self.edges += [Edge(source, reader) for reader in (*later, *mlps, None)]
 
-    def written(self, edge: Edge) -> Float[Tensor, "n pos d_model"]:
+    def source_change(self, edge: Edge) -> Float[Tensor, "n pos d_model"]:
         """By how much what the source writes changes, before any norm: what EAP takes it to be."""
         if edge.source is None:
             name = "hook_embed"
@@ -119,9 +119,9 @@ class Edges:
         found: Tensor = change @ self.model.blocks[layer].attn.W_O[head].detach()
         return found
 
-    def handed(self, edge: Edge) -> Float[Tensor, "n pos d_model"]:
+    def stream_change(self, edge: Edge) -> Float[Tensor, "n pos d_model"]:
         """By how much the stream changes, with the norm that is behind the heads."""
-        change = self.written(edge)
+        change = self.source_change(edge)
         if edge.source is None:
             return change
         block = self.model.blocks[edge.source[0]]
@@ -142,7 +142,7 @@ class Edges:
 
     def is_read(self, edge: Edge) -> bool:
         """Whether the reader's weights let anything of the change through."""
-        read = self.written(edge) @ reading(self.model, edge)
+        read = self.source_change(edge) @ reading(self.model, edge)
         return bool(read.abs().max() > _READ)
 
     def logits(
@@ -179,7 +179,8 @@ def edge_facts(world: Enumeration) -> list[Fact]:
     edges = Edges(world.model, world.tokens, exchange_types(world.language, world.tokens))
     facts = [
         world.breaks(
-            Question("edge", (edge.source, edge.reader)), edges.logits(edge, edges.handed(edge))
+            Question("edge", (edge.source, edge.reader)),
+            edges.logits(edge, edges.stream_change(edge)),
         )
         for edge in edges.edges
         if edges.is_read(edge)

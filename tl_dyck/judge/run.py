@@ -55,7 +55,7 @@ class Judgement:
         return asked["case"].nunique(), len(asked)
 
     @property
-    def told(self) -> pd.DataFrame:
+    def true_answers(self) -> pd.DataFrame:
         """Every question and its answer: what the oracle says."""
         return self.answers[self.answers["method"] == "oracle"]
 
@@ -63,14 +63,16 @@ class Judgement:
     def digest(self) -> str:
         """16 hexadecimal digits of all questions and answers, so that a suite can be named."""
         columns = ["case", "question", "target", "answer"]
-        return sha256(sorted(map(str, self.told[columns].itertuples(index=False, name=None))))[:16]
+        return sha256(
+            sorted(map(str, self.true_answers[columns].itertuples(index=False, name=None)))
+        )[:16]
 
-    def unasked(self) -> str:
+    def undecided_note(self) -> str:
         """Of how many models nobody is asked whether they keep a stack, since it is not known.
 
         Nothing where that is not asked at all.
         """
-        known = self.told.loc[self.told["question"] == "stack", "case"].nunique()
+        known = self.true_answers.loc[self.true_answers["question"] == "stack", "case"].nunique()
         if not known:
             return ""
         return f"“stack” is not asked of {1 - known / self.sizes[0]:.0%} of the models."
@@ -150,7 +152,7 @@ def judge_methods(
     Args:
         suite: a key of `SUITES`, or one of your own.
         folder: where to put everything.
-        names: of methods; None for all that can be imported here, see `Registry.lacking`.
+        names: of methods; None for all that can be imported here, see `Registry.unavailable`.
         **how: n_jobs, backend, address, retry_failed, progress, … as for `run_sweep`.
 
     Raises:
@@ -168,8 +170,8 @@ def judge_methods(
     if isinstance(names, str):
         raise WrongTypeError(f"names must be a list of methods, such as [{names!r}]")
     if names is None:
-        lacking = methods.lacking()
-        names = [name for name in methods.names() if name not in lacking]
+        missing = methods.unavailable()
+        names = [name for name in methods.names() if name not in missing]
     chosen = list(dict.fromkeys(names))
     if not chosen:
         raise JudgeError("no method is named; leave names (--methods) out to ask all")

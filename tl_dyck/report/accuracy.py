@@ -38,7 +38,7 @@ def _after_close(study: Study) -> Figure | None:
     guess = Line(100 * far.constant, f"guess: {percent(far.constant, 0)}")
     return Figure(
         name="after-close",
-        title="Accuracy where it takes a stack, in distribution and at length",
+        title="Accuracy where a stack is needed, in distribution and at length",
         data=_accuracies(study, "accuracy_after_close"),
         plots=[
             _near_and_far(
@@ -127,7 +127,7 @@ def _by_depth(study: Study) -> Figure | None:
     where, family, depth = values.idxmin()
     return Figure(
         name="depth",
-        title="Accuracy where it takes a stack, by depth",
+        title="Accuracy where a stack is needed, by depth",
         reading=f"Lowest: {family} with {depth} open bracket{'s' if depth > 1 else ''} "
         f"({'at length' if where == 'long' else 'in distribution'}), "
         f"{percent(float(values.min()))} on average over seeds.",

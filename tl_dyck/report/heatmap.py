@@ -7,6 +7,7 @@ can be read by mouse or keyboard: the page's script finds it by its coordinates 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -184,7 +185,8 @@ def _shade_paths(weights: Weights, widths: Sequence[int]) -> dict[int, str]:
 
 def token_label(token: str) -> tuple[Html, float | None]:
     """A token beside a map, escaped, and its font size in cells; long ones are cut and smaller."""
-    text = token.strip("<>") if token == BOS_STRING else token
+    special = token == BOS_STRING or re.fullmatch(r"\[\w{2,}\]", token)  # "[start]" and the like
+    text = token.strip("<>[]") if special else token
     text = text if len(text) <= _LABEL_LENGTH else text[: _LABEL_LENGTH - 1] + "…"
     return element("tspan", text), round(min(1.0, 1.6 / len(text)), 2) if len(text) > 1 else None
 

@@ -45,7 +45,7 @@ def judge_page(done: Judgement) -> Html:
                 element("code", "answers.parquet"),
                 " beside this page. A case is made from its seed: ",
                 element("code", "tl_dyck.judge.make_case(kind, seed)"),
-                f". Digest of what is true: {done.digest}. {done.unasked()}",
+                f". Digest of what is true: {done.digest}. {done.undecided_note()}",
             ),
         ],
         made=made_with(done.environment),

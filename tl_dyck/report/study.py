@@ -204,7 +204,7 @@ def run_table(study: Study) -> list[Html | None]:
         "balance violation",
     )
     caption = (
-        "Every run: accuracy on all closing brackets, and on those after a closing one, where it "
-        "takes a stack; – where a measure is not defined"
+        "Every run: accuracy on all closing brackets, and on those after a closing one, where a "
+        "stack is needed; – where a measure is not defined"
     )
     return [note, table(caption, columns, rows, numeric=range(2, 10))]

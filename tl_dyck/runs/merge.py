@@ -22,7 +22,7 @@ class MergeReport:
 
     Attributes:
         copied: runs that were copied.
-        there: runs that were there already, with the same metrics, or that some process is doing
+        unchanged: runs that were there already, with the same metrics, or that a process is doing
             there now.
         conflicts: ids of runs that were there already, with other metrics; what was there stays.
         corrupt: records that could not be read, and were left where they are.
@@ -31,7 +31,7 @@ class MergeReport:
     """
 
     copied: int
-    there: int
+    unchanged: int
     conflicts: tuple[str, ...]
     corrupt: int = 0
     skipped: tuple[Path, ...] = ()
@@ -60,7 +60,7 @@ def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport
     if not (target.folder / "sweep.json").exists():
         target = Store.create(into, *sources[0].plan())
     Store.open(target.folder)
-    copied, there, corrupt, conflicts = 0, 0, 0, []
+    copied, unchanged, corrupt, conflicts = 0, 0, 0, []
     skipped: list[Path] = []
     for source in sources:
         if source.folder == target.folder:
@@ -86,7 +86,7 @@ def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport
                 ):
                     conflicts.append(run)
                 elif not mine or known == "done" or known == status:
-                    there += 1
+                    unchanged += 1
                 else:
                     if status == "done":
                         skipped += _copy_folder(source.path(run), target.path(run))
@@ -97,7 +97,7 @@ def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport
                     copied += 1
     return MergeReport(
         copied=copied,
-        there=there,
+        unchanged=unchanged,
         conflicts=tuple(conflicts),
         corrupt=corrupt,
         skipped=tuple(skipped),

@@ -284,13 +284,18 @@ def _decided(study: Study) -> list[Finding]:
         length, proved = int(group["length"].iloc[0]), int((group["status"] == "proved").sum())
         wrong = int((perfect["status"] == "refuted").sum())
         low, high = int(group["proved_to"].min()), int(group["proved_to"].max())
+        sampled_right = "None closes every sampled bracket right."
+        if len(perfect):
+            sampled_right = (
+                f"{len(perfect)} close every sampled bracket right; {wrong} of these are proved "
+                f"wrong on some prefix{_likeliest(perfect)}."
+            )
         found.append(
             Finding(
                 figure="languages",
                 title=f"{family}: {proved} of {len(group)} models are right on every prefix",
                 text=f"{proved} of {len(group)} models of {family} are right on every prefix up to "
-                f"length {length}. {len(perfect)} close every sampled bracket right; {wrong} of "
-                f"these are proved wrong on some prefix{_likeliest(perfect)}. Models are right on "
+                f"length {length}. {sampled_right} Models are right on "
                 f"every prefix up to length {low if low == high else f'{low} to {high}'}.",
                 interest=2.4 + (wrong > 0) * 0.5,
             )

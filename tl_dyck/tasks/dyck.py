@@ -209,7 +209,7 @@ class DyckTask:
         """
         n, chunk = check_integer("n", n, least=1), check_integer("chunk", chunk, least=1)
         how = {"n": n, "seed": check_seed(seed), "device": device, "chunk": chunk}
-        return closing_accuracy(*self.asked(long=long), model, **how)
+        return closing_accuracy(*self.closing_distribution(long=long), model, **how)
 
     #: What `tl_dyck.tasks.counted_accuracy` measures.
     accuracy = closing_accuracy
@@ -225,14 +225,16 @@ class DyckTask:
         Args:
             long: at `long_lengths` instead of in the training distribution.
         """
-        return closing_chance(*self.asked(long=long))
+        return closing_chance(*self.closing_distribution(long=long))
 
     def closing_lengths(self, *, long: bool = False) -> list[int]:
         """The lengths that prefixes ending with a closing bracket have, as often as drawn."""
         return self._closing(self._long if long else self.train_lengths)
 
-    def asked(self, *, long: bool = False) -> tuple[DyckDistribution, list[int], str]:
-        """What `closing_accuracy` is of: a law, lengths, and "complete" or "prefix"."""
+    def closing_distribution(
+        self, *, long: bool = False
+    ) -> tuple[DyckDistribution, list[int], str]:
+        """The distribution and lengths of `closing_accuracy`, and "complete" or "prefix"."""
         return self.distribution, self.closing_lengths(long=long), "prefix" if long else self.mode
 
     @property

@@ -12,7 +12,7 @@ from tl_dyck.check import WrongTypeError
 from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.registry import Registry, RegistryError, UnknownNameError, described
 from tl_dyck.tasks.dyck import DyckTask, complete_strings
-from tl_dyck.tasks.protocol import MEMBERS, Task, is_task, lacking
+from tl_dyck.tasks.protocol import MEMBERS, Task, is_task, missing_members
 
 
 def _check(name: str, item: Any) -> None:
@@ -47,7 +47,7 @@ def _is_maker(item: object) -> bool:
 
 def _lacks(item: Any) -> str:
     """What an object would have to have besides, if it has some of it."""
-    missing = lacking(item)
+    missing = missing_members(item)
     return f", which lacks {', '.join(missing)}" if 0 < len(missing) < len(MEMBERS) else ""
 
 

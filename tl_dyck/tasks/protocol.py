@@ -78,7 +78,7 @@ class Task(Protocol):
 MEMBERS = tuple(name for name in dir(Task) if name[0] != "_")
 
 
-def lacking(item: Any) -> list[str]:
+def missing_members(item: Any) -> list[str]:
     """The members of `Task` that an object does not have; none is evaluated, for it may take time.
 
     A class lacks them all: only what it makes is a task.
@@ -90,4 +90,4 @@ def lacking(item: Any) -> list[str]:
 
 def is_task(item: Any) -> bool:
     """Whether an object is a `Task`."""
-    return not lacking(item)
+    return not missing_members(item)

@@ -23,13 +23,13 @@ _Found = dict[tuple[Any, Any], float]
 @score_edges(above=0.1, unit="logits", paper="Goldowsky-Dill et al. 2023")
 def edge_path_patching(case: Case) -> _Found:
     """Path patching of one edge: the norm behind the heads is passed, then one reader reads it."""
-    return _patched(case, lambda edges, edge: edges.handed(edge))
+    return _patched(case, lambda edges, edge: edges.stream_change(edge))
 
 
 @score_edges(above=0.1, unit="logits", paper="after Conmy et al. 2023")
 def edge_sum_patching(case: Case) -> _Found:
     """The same as if the residual stream were a sum of what heads write: no norm is passed."""
-    return _patched(case, lambda edges, edge: edges.written(edge))
+    return _patched(case, lambda edges, edge: edges.source_change(edge))
 
 
 @score_edges(above=0.1, unit="logits", paper="Syed et al. 2023")
@@ -53,7 +53,7 @@ def edge_change(case: Case) -> _Found:
     """A baseline: by how much what the source writes changes, whoever reads it."""
     edges = _edges(case)
     return {
-        (edge.source, edge.reader): float(edges.written(edge).norm(dim=-1).mean())
+        (edge.source, edge.reader): float(edges.source_change(edge).norm(dim=-1).mean())
         for edge in edges.edges
     }
 
@@ -81,7 +81,7 @@ def _patched(case: Case, change: Callable[[Edges, Edge], Tensor]) -> _Found:
 
 def _slopes(case: Case, edges: Edges, share: float) -> dict[str, Tensor]:
     """Gradient by what is read, the embedding being that much on its way to the other string."""
-    change = share * edges.written(edges.edges[0])  # of the embedding
+    change = share * edges.source_change(edges.edges[0])  # of the embedding
     leaves: dict[str, Tensor] = {}
 
     def leaf(found: Tensor, hook: Any) -> Tensor:
@@ -102,5 +102,5 @@ def _along(edges: Edges, slopes: Mapping[str, Tensor]) -> _Found:
     for edge in edges.edges:
         name, head = edges.reads(edge)
         slope = slopes[name] if head is None else slopes[name][:, :, head]
-        found[edge.source, edge.reader] = float((slope * edges.written(edge)).sum())
+        found[edge.source, edge.reader] = float((slope * edges.source_change(edge)).sum())
     return found

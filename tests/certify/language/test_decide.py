@@ -196,7 +196,7 @@ def test_accuracy_is_what_sampling_estimates(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["complete", "prefix"])
 def test_a_task_asks_one_question_of_each_sample(mode: str, long: bool) -> None:
     task = task_of(3, 2, 0.3, mode=mode, train_lengths=(4, 4, 8))
-    weights = closing_weights(*task.asked(long=long))
+    weights = closing_weights(*task.closing_distribution(long=long))
     reach = task.distribution.depth_probability(len(weights) - 1)
     assert (weights * reach).sum() == pytest.approx(1.0, abs=1e-12)
     tokens, last = task.sample_closing(

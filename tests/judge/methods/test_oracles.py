@@ -27,7 +27,7 @@ def test_every_method_has_an_oracle() -> None:
 @pytest.mark.filterwarnings("ignore")  # of packages, where they are installed
 def test_methods_declare_what_they_answer() -> None:
     table = table_of_methods()
-    assert set(table.index) == set(methods.names()) - set(methods.lacking())
+    assert set(table.index) == set(methods.names()) - set(methods.unavailable())
     assert (table[["asked", "yes", "about"]] != "").all(axis=None)
     for name, oracles in ORACLES.items():
         assert set(table.loc[name, "asked"].split(", ")) == {

@@ -37,7 +37,7 @@ CASES = ("deep", "backup", "trained")
 
 def values(name: str | Method, case: Case) -> np.ndarray:
     """What a method says of every head, ``[layer, head]``, before its threshold."""
-    if name in methods.lacking():
+    if name in methods.unavailable():
         pytest.skip("it is not installed")
     method = methods.resolve(name)
     _, questions = judged(next(at for at in (*CASES, "exact") if judged(at)[0] is case))
@@ -151,7 +151,7 @@ def test_edges_of_a_head_add_up_to_its_attribution_where_no_norm_is_behind_it() 
 @pytest.mark.parametrize("name", ["pyvene-distributed-alignment-search", "auto-circuit-acdc"])
 def test_heads_that_carry_are_above_those_that_do_not(name: str) -> None:
     """One block of TransformerLens' own, in which no norm is between a head and its readers."""
-    if name in methods.lacking():
+    if name in methods.unavailable():
         pytest.skip("it is not installed")
     scores = judge(name, [("trained", seed) for seed in range(4)])
     assert scores.loc["carries", "auroc"] > 0.6
@@ -180,11 +180,11 @@ def test_what_is_not_installed_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> 
     entry: Any = methods._entries.pop("captum-shapley-values", None)
     monkeypatch.setitem(sys.modules, "tl_dyck_hooks.methods.packages.captum", None)
     try:
-        assert "captum-shapley-values" in methods.lacking()
+        assert "captum-shapley-values" in methods.unavailable()
     finally:
         if entry is not None:
             methods._entries["captum-shapley-values"] = entry
-    assert "chance" not in methods.lacking()
+    assert "chance" not in methods.unavailable()
     assert judge("chance", [("uniform", 0)]) is not None
 
 
@@ -192,7 +192,7 @@ def test_what_is_not_installed_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> 
 def test_edges_of_auto_circuit_are_those_of_ours(at: str) -> None:
     """Both are gradients of one mean times changes, which add up what heads write, norm or not."""
     name = "auto-circuit-edge-attribution-patching"
-    if name in methods.lacking():
+    if name in methods.unavailable():
         pytest.skip("it is not installed")
     case, questions = judged(at)
     found = [methods.get(each)(case, questions["edge"]) for each in (name, "edge-attribution")]
@@ -225,7 +225,7 @@ def test_integrated_gradients_are_a_mean_of_gradients() -> None:
 def test_a_direction_is_one_that_a_dictionary_has(name: str) -> None:
     """What an autoencoder is shown lies in what a head puts out, and so does what it finds."""
     full = f"sae-lens-{name}-features"
-    if full in methods.lacking():
+    if full in methods.unavailable():
         pytest.skip("it is not installed")
     case, questions = judged("features")
     scores = methods.get(full)(case, questions["feature"])
@@ -236,7 +236,7 @@ def test_a_direction_is_one_that_a_dictionary_has(name: str) -> None:
 
 
 def test_the_page_of_packages_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    if methods.lacking():
+    if methods.unavailable():
         pytest.skip("a package is not installed")
     page = Path(__file__).resolve().parents[3] / "docs" / "packages.md"
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)

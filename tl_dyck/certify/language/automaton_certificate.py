@@ -161,7 +161,7 @@ def _verdict(
 
 def read_automaton(model: Any, task: AutomatonTask, longest: int) -> tuple[Network, Runner]:
     """The network of a model, and the model itself, which starts with BOS or bare."""
-    given = model.asked if isinstance(model, Asker) else model
+    given = model.model_or_rnn if isinstance(model, Asker) else model
     if not isinstance(given, TwoLayerRNN):
         refuse_foreign(given)
     cfg = given.config if isinstance(given, TwoLayerRNN) else given.cfg

@@ -224,7 +224,7 @@ def ask(
     task = load_task(task) if isinstance(task, str) else task
     language = needs_stack(task.language, "certify_language is")
     given = [model_or_rnn] if other is None else [model_or_rnn, other]
-    models = [each.asked if isinstance(each, Asker) else each for each in given]
+    models = [each.model_or_rnn if isinstance(each, Asker) else each for each in given]
     for each in models:
         if not isinstance(each, TwoLayerRNN):
             refuse_foreign(each)

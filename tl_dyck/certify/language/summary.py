@@ -130,7 +130,7 @@ def _accuracy(asked: Asked, tally: Tally, *, long: bool) -> Bounds | None:
     """One minus the error that a task measures; None if nothing is known of it."""
     if not asked.claim.closing:
         return None
-    weights = closing_weights(*asked.task.asked(long=long))
+    weights = closing_weights(*asked.task.closing_distribution(long=long))
     reach = asked.task.distribution.depth_probability(len(weights) - 1)
     n = min(len(weights), len(tally.complete))
     wrong, doubtful = (np.exp(each.log_mass)[:n] for each in (tally.wrong, tally.doubtful))

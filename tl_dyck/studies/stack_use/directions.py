@@ -81,12 +81,12 @@ class DepthCode:
             return (erased + (wide - erased) @ u @ u.T).to(x)
 
         return {
-            "direction": lambda x: erase.less(x, u @ u.T),
-            "covariance": lambda x: erase.less(x, _projection(self.along[:, None])),
+            "direction": lambda x: erase.project_out(x, u @ u.T),
+            "covariance": lambda x: erase.project_out(x, _projection(self.along[:, None])),
             "rest": rest,
             "all": erase,
-            "random": lambda x: erase.less(x, _projection(drawn[:, :1])),
-            "random_all": lambda x: erase.less(x, _projection(drawn[:, 1:])),
+            "random": lambda x: erase.project_out(x, _projection(drawn[:, :1])),
+            "random_all": lambda x: erase.project_out(x, _projection(drawn[:, 1:])),
         }
 
 
@@ -106,7 +106,7 @@ def depth_code(
 ) -> DepthCode:
     """Fit the probe (ridge regression of the depth) and the eraser (of the one-hot depth)."""
     eraser = Eraser.fit(stream, depth, n_depths)
-    along = eraser.crossed @ torch.arange(n_depths, dtype=torch.float64)
+    along = eraser.cross_covariance @ torch.arange(n_depths, dtype=torch.float64)
     ridge = _RIDGE * float(eraser.covariance.diagonal().mean())
     identity = torch.eye(len(along), dtype=torch.float64)
     direction = torch.linalg.solve(eraser.covariance + ridge * identity, along)
