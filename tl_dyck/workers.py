@@ -43,12 +43,14 @@ class WorkerDiedError(DyckError, RuntimeError):
 
 def check_jobs(n_jobs: object) -> int:
     """How many workers are wanted: 1 to eight for each core; None for one per core."""
+    jobs = None if n_jobs is None else check_integer("n_jobs", n_jobs, least=1)
+    if jobs == 1:  # whose cores need not be counted
+        return 1
     from joblib import cpu_count
 
     cores = int(cpu_count())
-    if n_jobs is None:
+    if jobs is None:
         return cores
-    jobs = check_integer("n_jobs", n_jobs, least=1)
     if jobs > _PER_CORE * cores:
         raise WrongValueError(
             f"n_jobs must be at most {_PER_CORE * cores}, {_PER_CORE} for each of the {cores} "

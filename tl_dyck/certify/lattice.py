@@ -21,6 +21,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tl_dyck.errors import DyckError
 
 KEEP = -1
@@ -101,6 +104,12 @@ class Lattice:
         return None if code // stride % (budget + 1) == budget else code + stride
 
     @cached_property
+    def table(self) -> NDArray[np.int64]:
+        """[6, options]: source, target, kind, start, end, and number of tokens of each option."""
+        rows = [(*option[:5], len(option.emits)) for option in self.options]
+        return np.array(rows, dtype=np.int64).reshape(-1, 6).T
+
+    @cached_property
     def options_from(self) -> tuple[tuple[int, ...], ...]:
         """Indices of the options that start at each level."""
         table: list[list[int]] = [[] for _ in range(self.last_level + 1)]
@@ -163,18 +172,13 @@ class Lattice:
 
         It is as if every edit could be the one that changes most.
         """
-        change = [[0, 0] for _ in self.budgets]
-        longer = {
-            (kind, len(emits) + start - end) for _, _, kind, start, end, emits in self.options
-        }
-        for kind, more in longer:
-            if kind != KEEP:
-                change[kind][:] = min(change[kind][0], more), max(change[kind][1], more)
-        low, high = (
-            sum(b * ends[side] for b, ends in zip(self.budgets, change, strict=True))
-            for side in (0, 1)
-        )
-        return max(0, len(self.tokens) + low), len(self.tokens) + high
+        _, _, kinds, start, end, length = self.table
+        low = high = len(self.tokens)
+        for kind, budget in enumerate(self.budgets):
+            longer = (length + start - end)[kinds == kind]
+            low += budget * int(longer.min(initial=0))
+            high += budget * int(longer.max(initial=0))
+        return max(0, low), high
 
     def path_to(self, string: Sequence[int]) -> tuple[int, ...] | None:
         """Indices of the options of a path that emits `string` by fewest edits, or None."""

@@ -7,6 +7,7 @@ import dataclasses
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, final
 
 import numpy as np
@@ -166,7 +167,7 @@ class Asker:
             if isinstance(language, DyckLanguage):
                 check_reads(self.model_or_rnn, language, told=True)
         lattice = space.lattice(string)
-        every = (*string, *(token for option in lattice.options for token in option.emits))
+        every = [*string, *chain.from_iterable(option.emits for option in lattice.options)]
         if not 0 <= min(every) <= max(every) < config.d_vocab:
             wrong = next(token for token in every if not 0 <= token < config.d_vocab)
             where = "the string" if wrong in string else f"the space {space}"

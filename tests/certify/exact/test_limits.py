@@ -62,7 +62,7 @@ def test_budgets_that_cannot_be_laid_out_are_refused_before_it_begins(
     certifier: str, n_ctx: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second n_ctx is one for which the lengths would have to be counted, code by code."""
-    monkeypatch.setattr("tl_dyck.certify.exact.layout._Product", None)
+    monkeypatch.setattr("tl_dyck.certify.exact.layout._product", None)
     monkeypatch.setattr("tl_dyck.certify.lattice.Lattice.after", None)
     with pytest.raises(
         SpaceTooLargeError, match=r"= [\d,]+ ways at each of 41 places, more than the 524,288 nodes"

@@ -141,26 +141,29 @@ def test_forbidden_emissions_are_on_no_path() -> None:
 
 @pytest.mark.parametrize("state", ["none", "position", "depth"])
 @pytest.mark.parametrize("kept", [1.0, 0.7])
-def test_a_narrowed_graph_has_the_strings_of_its_group(state: str, kept: float) -> None:
+def test_a_narrowed_graph_has_the_strings_of_its_groups(state: str, kept: float) -> None:
     space = PerturbationSpace([(Duplicate(), 1), (Delete(None), 1), (Substitute({1: [3, 4]}), 1)])
     graph = graph_of(space, (0, 1, 2, 1), state=state, bos_token=6)
     rng, smaller = np.random.default_rng(0), 0
-    for group in range(len(graph.groups)):
+    for groups in (rng.choice(len(graph.groups), 2) for _ in range(60)):
         allowed = rng.random(len(graph.option)) < kept
-        if count_paths(graph, np.array([group]), allowed[:, None])[0] == 0:
+        if (count_paths(graph, groups, np.stack([allowed] * 2, axis=1)) == 0).any():
             continue
-        strings = narrowed(graph, group, allowed)
+        strings = narrowed(graph, groups, allowed)
         narrow, back = strings.graph, np.arange(len(graph.symbols.tokens))[strings.symbols]
         assert narrow.symbols.tokens.tolist() == graph.symbols.tokens[back].tolist()
-        assert back[narrow.groups[strings.group]] == graph.groups[group]
-        costs = rng.normal(size=(len(graph.symbols.tokens), 40))
-        ends = extremes(narrow, costs[back], strings.group, strings.allowed)
-        np.testing.assert_array_equal(ends, extremes(graph, costs, group, allowed))
+        assert (back[narrow.groups[strings.groups]] == graph.groups[groups]).all()
+        costs, column = rng.normal(size=(len(graph.symbols.tokens), 40)), np.arange(40) % 2
+        ends = extremes(narrow, costs[back], strings.groups[column], strings.allowed)
+        np.testing.assert_array_equal(ends, extremes(graph, costs, groups[column], allowed))
+        one = extremes(graph, costs[:, :1], int(groups[0]), allowed)
+        np.testing.assert_array_equal([end[:1] for end in ends], one)
         if narrow is not graph:
             smaller += 1
-            assert len(narrow.option) == live_emissions(graph, group, allowed).sum()
-            paths = [sorted(back[path].tolist() for path in listed(narrow)[0])]
-            assert paths == [sorted(listed(graph, allowed)[group])]
+            assert len(narrow.option) == live_emissions(graph, groups, allowed).sum()
+            for mine, group in zip(strings.groups, groups, strict=True):
+                paths = [back[path].tolist() for path in listed(narrow)[mine]]
+                assert sorted(paths) == sorted(listed(graph, allowed)[group])
     assert smaller > 0 or (state == "none" and kept == 1.0)
 
 

@@ -105,6 +105,14 @@ class AttentionWeights:
         )
         return View.of(Ball(mid, rad).reshape(len(mid), 1, -1))
 
+    @cached_property
+    def axes(self) -> Array:
+        """[H, width, width]: orthogonal directions of each head, along which values vary apart."""
+        away = (self.values.x.mid - self.values.x.mid.mean(0)).transpose(1, 0, 2)
+        found = np.linalg.eigh(np.nan_to_num(away.transpose(0, 2, 1) @ away)).eigenvectors
+        axes: Array = found.transpose(0, 2, 1)
+        return axes
+
     def relative_error(self, groups: IntArray, head: int) -> Array:
         """[B] What a string's Σ E |x| loses to the weights' errors and to rounding along a path."""
         config, graph = self.network.config, self.graph

@@ -1,6 +1,6 @@
 """How a `StringGraph` comes about: lattice times state machine, then closing arcs, then order.
 
-1. `_Product`: every option of the lattice is read in every state that a string can be in there.
+1. `_product`: every option of the lattice is read in every state that a string can be in there.
    That gives the nodes (level, code of the budget spent, state), and arcs that share bundles.
 2. `_add_closing`, `_add_silent`: every emission after which a string may end is copied into a
    closing bundle, one per last symbol; behind it stand nodes without states, from which only
@@ -51,159 +51,116 @@ def build_graph(
     """
     lattice.check_size()
     deadline = deadline or Deadline()
-    parts = _Product(network, lattice, deadline).run()
+    parts = _product(network, lattice, deadline)
     deadline.check()
     return _assemble(network, lattice, parts, deadline)
 
 
-class _Product:
-    """The product of the lattice and the state machine, one level at a time."""
+def _product(network: Network, lattice: Lattice, deadline: Deadline) -> _Parts:
+    """The product of the lattice and the state machine: what arrives at a level are its nodes."""
+    deadline.check()
+    source, target, kind, _, _, length = lattice.table
+    emits, changes = _read(network, lattice)
+    moved = np.where(length > 0, changes[np.arange(len(length)), length - 1], 0)
+    # options that differ in nothing but what they emit are one step
+    steps, step_of = unique_columns(np.stack([source, target, kind, moved]))
+    # a node of a level is one number, of code and state, to which a step adds the same anywhere
+    start = _start_state(network)
+    most = abs(start) + int(abs(steps[3]).sum())
+    width = 2 * most + 1
+    added = np.array([0, *lattice.strides])[steps[2] + 1] * width + steps[3]
+    reach = _reach if most else _reach_all
+    node_level, place, begin, step, end = reach(
+        lattice, steps, added, start + most, width, deadline
+    )
+    # a bundle is a step in a state
+    (of_step, before), arc_bundle = unique_columns(np.stack([step, place[begin] % width - most]))
+    order, count = np.argsort(step_of, kind="stable"), np.bincount(step_of)
+    option = order[ranges((np.cumsum(count) - count)[of_step], count[of_step])]
+    bundle = np.repeat(np.arange(len(of_step)), count[of_step])
+    tokens = emits[option]
+    states = np.where(tokens >= 0, before[bundle][:, None] + changes[option], 0)
+    code = place // width
+    return _Parts(node_level, code, option, tokens, states, bundle, begin, end, arc_bundle)
 
-    def __init__(self, network: Network, lattice: Lattice, deadline: Deadline) -> None:
-        self.network, self.lattice, self.deadline = network, lattice, deadline
+
+def _reach_all(
+    lattice: Lattice, steps: IntArray, added: IntArray, *_: object
+) -> tuple[IntArray, ...]:
+    """As `_reach` where there is one state: every level has a node for every code, at once."""
+    codes = lattice.n_codes
+    code, step = np.nonzero(_codes_after(lattice)[:, steps[2] + 1] >= 0)
+    level = np.repeat(np.arange(lattice.last_level + 1), codes)
+    begin, end = steps[0, step] * codes + code, steps[1, step] * codes + code + added[step]
+    return level, np.tile(np.arange(codes), lattice.last_level + 1), begin, step, end
+
+
+def _reach(
+    lattice: Lattice, steps: IntArray, added: IntArray, start: int, width: int, deadline: Deadline
+) -> tuple[IntArray, ...]:
+    """Level by level: what arrives there are its nodes.
+
+    Args:
+        lattice: the strings.
+        steps: [4, n] source, target, kind, change of the state; sorted.
+        added: [n] what each adds to a node.
+        start: the first node.
+        width: a node is its code times this and its state.
+        deadline: looked at at each level.
+
+    Returns:
+        Of nodes: the level, and which it is. Of arcs: the node before, the step, the node after.
+    """
+    after = _codes_after(lattice)
+    first = np.searchsorted(steps[0], np.arange(lattice.last_level + 2)).tolist()
+    arriving: list[list[IntArray]] = [[] for _ in range(lattice.last_level + 1)]
+    arriving[0].append(np.array([start]))
+    nodes: list[IntArray] = []
+    arcs: list[tuple[IntArray, IntArray, IntArray]] = []
+    n_nodes = 0
+    for level in range(lattice.last_level + 1):
         deadline.check()
-        self.after = _codes_after(lattice)
-        source, target, kind, _, _, emits = zip(*lattice.options, strict=True)
-        self.source, self.target, self.kind = map(np.array, (source, target, kind))
-        self.length = np.array([len(tokens) for tokens in emits])
-        self.longest = max(1, len(network.prefix), int(self.length.max()))
-        self.emits = np.full((len(emits), self.longest), -1, dtype=np.int64)
-        self.emits[np.arange(self.longest) < self.length[:, None]] = [
-            token for tokens in emits for token in tokens
-        ]
-
-    def run(self) -> _Parts:
-        stateless = self.network.below is None and self.network.config.state == "none"
-        return self._stateless() if stateless else self._stateful()
-
-    def _stateless(self) -> _Parts:
-        """Without states nothing has to be followed: every level has a node for every code."""
-        lattice, codes = self.lattice, self.lattice.n_codes
-        kinds = self.after.shape[1]
-        # options that differ in nothing but what they emit share a bundle: one number for (from,
-        # to, kind)
-        key = (self.source * (lattice.last_level + 1) + self.target) * kinds + self.kind + 1
-        unique, bundle = np.unique(key, return_inverse=True)
-        kind, levels = unique % kinds, unique // kinds
-        bundle_source, bundle_target = (
-            levels // (lattice.last_level + 1),
-            levels % (lattice.last_level + 1),
-        )
-        after = self.after[:, kind]  # [codes, bundles]
-        code, which = np.nonzero(
-            after >= 0
-        )  # an arc for each code that has budget left for the bundle
-        return _Parts(
-            node_level=np.repeat(np.arange(lattice.last_level + 1), codes),
-            node_code=np.tile(np.arange(codes), lattice.last_level + 1),
-            option=np.arange(len(lattice.options)),
-            tokens=self.emits,
-            states=np.zeros_like(self.emits),
-            bundle=bundle,
-            source=bundle_source[which] * codes + code,
-            target=bundle_target[which] * codes + after[code, which],
-            arc_bundle=which,
-        )
-
-    def _stateful(self) -> _Parts:
-        """Level by level: the (code, state) pairs that arrive there are its nodes.
-
-        They say what arrives further on.
-        """
-        lattice = self.lattice
-        arriving: list[list[IntArray]] = [[] for _ in range(lattice.last_level + 1)]
-        arriving[0].append(np.array([[0], [self._start_state()]]))
-        nodes: list[tuple[IntArray, IntArray]] = []
-        rows: list[tuple[IntArray, ...]] = []
-        arcs: list[tuple[IntArray, ...]] = []
-        n_bundles = n_nodes = 0
-        for level in range(lattice.last_level + 1):
-            self.deadline.check()
-            code, state = unique_columns(np.concatenate(arriving[level], axis=1))[0]
-            nodes.append((code, state))
-            options = np.array(lattice.options_from[level], dtype=np.int64)
-            if len(options):
-                here, which = np.unique(state, return_inverse=True)
-                read, (before, kind, ends, states) = self._read(options, here)
-                after = self.after[code][:, kind]  # [nodes, bundles]
-                # a node takes the bundles that were read in its state and that it has budget for
-                node, bundle = np.nonzero((which[:, None] == before) & (after >= 0))
-                new, target, reached = after[node, bundle], ends[bundle], states[bundle]
-                # no budget is left for some bundles: they go, and with them states that no string
-                # reaches
-                kept, bundle = np.unique(bundle, return_inverse=True)
-                renumbered = np.full(len(kind), -1)
-                renumbered[kept] = np.arange(len(kept))
-                live = renumbered[read[3]] >= 0
-                rows.append(
-                    (*(part[live] for part in read[:3]), renumbered[read[3][live]] + n_bundles)
-                )
-                arcs.append((node + n_nodes, target, new, reached, bundle + n_bundles))
-                for end in np.unique(target):
-                    arriving[end].append(np.stack([new, reached])[:, target == end])
-                n_bundles += len(kept)
-            n_nodes += len(code)
-            if n_nodes > _MOST_NODES:
-                raise SpaceTooLargeError(
-                    f"the graph of the space has more than {_MOST_NODES:,} nodes after {level + 1} "
-                    f"of {lattice.last_level + 1} places; lower the budgets or shorten the string."
-                )
-        level_of = np.repeat(np.arange(len(nodes)), [len(code) for code, _ in nodes])
-        code, state = (np.concatenate(part) for part in zip(*nodes, strict=True))
-        option, tokens, states, row_bundle = (
-            np.concatenate(part) for part in zip(*rows, strict=True)
-        )
-        source, target, new, reached, arc_bundle = (
-            np.concatenate(part) for part in zip(*arcs, strict=True)
-        )
-        # every arc's end is among the nodes: match the two lists
-        both = np.stack(
-            [np.concatenate(pair) for pair in ((level_of, target), (code, new), (state, reached))]
-        )
-        _, which_node = unique_columns(both)
-        number = np.empty(len(level_of), dtype=np.int64)
-        number[which_node[: len(level_of)]] = np.arange(len(level_of))
-        found = number[which_node[len(level_of) :]]
-        return _Parts(level_of, code, option, tokens, states, row_bundle, source, found, arc_bundle)
-
-    def _start_state(self) -> int:
-        state = self.network.machine.start_state
-        for token in self.network.prefix:
-            state = int(self.network.machine.next_state(state, token))
-        return state
-
-    def _read(
-        self, options: IntArray, here: IntArray
-    ) -> tuple[
-        tuple[IntArray, IntArray, IntArray, IntArray], tuple[IntArray, IntArray, IntArray, IntArray]
-    ]:
-        """Read every option in every state.
-
-        Returns:
-            Emissions: option, tokens, states, bundle. Bundles: index of the state before, kind + 1,
-            level after, state after.
-        """
-        # one row per (state, option), states outside
-        tokens = np.tile(self.emits[options], (len(here), 1))
-        before = np.repeat(here, len(options))
-        states, state = np.zeros_like(tokens), before
-        length = np.tile(self.length[options], len(here))
-        for j in range(int(length.max(initial=0))):
-            rows = np.flatnonzero(length > j)
-            new = self.network.machine.next_state(
-                torch.from_numpy(state[rows]), torch.from_numpy(tokens[rows, j])
+        here = np.unique(np.concatenate(arriving[level]))
+        nodes.append(here)
+        leaving = steps[1:3, first[level] : first[level + 1]]
+        node, step = np.nonzero(after[here // width][:, leaving[1] + 1] >= 0)  # budget is left
+        reached = here[node] + added[first[level] + step]
+        arcs.append((node + n_nodes, step + first[level], reached))
+        for end in set(leaving[0].tolist()):
+            arriving[end].append(reached[leaving[0, step] == end])
+        n_nodes += len(here)
+        if n_nodes > _MOST_NODES:
+            raise SpaceTooLargeError(
+                f"the graph of the space has more than {_MOST_NODES:,} nodes after {level + 1} "
+                f"of {lattice.last_level + 1} places; lower the budgets or shorten the string."
             )
-            state = state.copy()
-            state[rows] = states[rows, j] = new.numpy()
-        kind, target = (
-            np.tile(self.kind[options] + 1, len(here)),
-            np.tile(self.target[options], len(here)),
-        )
-        at = np.repeat(np.arange(len(here)), len(options))
-        # emissions share a bundle if they cannot be told apart before and after: [4, rows]
-        key = np.stack([at, kind, target, state])
-        unique, bundle = unique_columns(key)
-        return (np.tile(options, len(here)), tokens, states, bundle), tuple(unique)
+    node_level = np.repeat(np.arange(len(nodes)), [len(here) for here in nodes])
+    place, all_codes = np.concatenate(nodes), lattice.n_codes * width
+    begin, step, reached = (np.concatenate(part) for part in zip(*arcs, strict=True))
+    end = np.searchsorted(node_level * all_codes + place, steps[1, step] * all_codes + reached)
+    return node_level, place, begin, step, end
+
+
+def _read(network: Network, lattice: Lattice) -> tuple[IntArray, IntArray]:
+    """The tokens of each option, padded with -1, and what each changes the state by so far.
+
+    Tokens add to the state of an RNN, the same in any state. (A layer below has other states.)
+    """
+    assert network.below is None
+    length, longest = lattice.table[5], max(1, len(network.prefix))
+    emits = np.full((len(length), max(longest, int(length.max()))), -1, dtype=np.int64)
+    emits[np.arange(emits.shape[1]) < length[:, None]] = [
+        token for option in lattice.options for token in option.emits
+    ]
+    states = network.rnn.states(torch.from_numpy(np.maximum(emits, 0))).numpy()
+    return emits, states - network.rnn.start_state
+
+
+def _start_state(network: Network) -> int:
+    state = network.machine.start_state
+    for token in network.prefix:
+        state = int(network.machine.next_state(state, token))
+    return state
 
 
 @final
@@ -285,9 +242,8 @@ class _ClosedNodes:
         self.first, self.codes = first, lattice.n_codes
         self.open = np.zeros(lattice.last_level + 1, dtype=bool)
         self.open[-1] = True
-        for option in reversed(lattice.options):
-            if not option.emits and self.open[option.target]:
-                self.open[option.source] = True
+        for source, target in lattice.table[:2, lattice.table[5] == 0].T[::-1].tolist():
+            self.open[source] |= self.open[target]
         self.index = np.cumsum(self.open) - 1
 
     def node(self, level: IntArray, code: IntArray) -> IntArray:
@@ -304,7 +260,7 @@ def _add_closing(draft: Draft, lattice: Lattice, parts: _Parts, closed: _ClosedN
     """
     emits, bundle = draft.emits[0], draft.bundle[0]
     lengths = (emits < draft.padding).sum(1)
-    target = np.array([o.target for o in lattice.options], dtype=np.int64)[parts.option]
+    target = lattice.table[1, parts.option]
     rows = np.flatnonzero((lengths > 0) & closed.open[target])
     if not len(rows):
         return
@@ -322,15 +278,15 @@ def _add_closing(draft: Draft, lattice: Lattice, parts: _Parts, closed: _ClosedN
 
 def _add_silent(draft: Draft, lattice: Lattice, closed: _ClosedNodes) -> None:
     """Options that emit nothing, after the closing arc."""
-    silent = [i for i, o in enumerate(lattice.options) if not o.emits and closed.open[o.target]]
-    if silent:
-        source, target, kind = np.array([lattice.options[i][:3] for i in silent]).T
+    silent = np.flatnonzero((lattice.table[5] == 0) & closed.open[lattice.table[1]])
+    if len(silent):
+        source, target, kind = lattice.table[:3, silent]
         after = _codes_after(lattice)[:, kind + 1].T  # [silent, codes]
         bundle, code = np.nonzero(after >= 0)
         source, target, new = source[bundle], target[bundle], after[bundle, code]
         emits = np.full((len(silent), draft.longest), draft.padding)
         ends = (closed.node(source, code), closed.node(target, new), bundle)
-        draft.add(np.array(silent), emits, np.arange(len(silent)), ends)
+        draft.add(silent, emits, np.arange(len(silent)), ends)
 
 
 def _codes_after(lattice: Lattice) -> IntArray:

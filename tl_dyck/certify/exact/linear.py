@@ -70,10 +70,13 @@ def linear_minimum(
     scale = (
         float((abs(directions[:, 0]) @ region.view.largest[0] + abs(constant[:, 0])).max()) + 1e-300
     )
-    before, worst = _descend(columns, incumbent.upper, scale)
+    gap = 2 * incumbent.rounding + 1e-13 * scale
+    lower, before, worst = _descend(columns, incumbent.upper, scale, gap)
     if len(worst):
         incumbent.run(columns.take(worst).lowered(before).paths())
     gap = 2 * incumbent.rounding + 1e-13 * scale
+    if incumbent.upper - lower <= 2 * gap:
+        return lower
     for _ in range(_STEPS):
         t = incumbent.upper - gap
         negative = _negative(columns, t)
@@ -93,26 +96,34 @@ def _negative(columns: Columns, t: float) -> IntArray:
     return found[np.argsort(values[found])]
 
 
-def _descend(columns: Columns, t: float, scale: float) -> tuple[float, IntArray]:
-    """Newton's method: the last t below which some ratio is seen to lie, and its column if any."""
-    delta = 1e-7 * scale
+def _descend(columns: Columns, t: float, scale: float, gap: float) -> tuple[float, float, IntArray]:
+    """Newton's method from a number that some ratio attains, each time from a little below.
+
+    Returns:
+        What no ratio is below (-inf if it was not seen); the last number below which some ratio was
+        seen to lie, and its column if any.
+    """
+    delta = 1e-4 * scale
     active, before, worst = np.arange(len(columns.item)), t, np.empty(0, dtype=np.int64)
+    sure = True
     for _ in range(_STEPS):
+        t -= gap
         # F(t) and F(t - δ) in one go; their difference quotient is F'(t) = -Z of the minimising
         # string
         twice = columns.take(np.concatenate([active, active]))
         both = twice.lowered(np.repeat([t, t - delta], len(active))[:, None]).least()
         value, slope = both[: len(active)], (both[: len(active)] - both[len(active) :]) / delta
         negative = (value < 0) & (slope < 0)
+        sure &= bool(((value >= 0) | negative).all())  # of those that are dropped
         if not negative.any():
-            break
+            return t if sure else -np.inf, before, worst
         # the next t is the least root of the tangents: t - max F(t) / F'(t)
         active, step = active[negative], (value / slope)[negative]
         before, worst = t, active[[step.argmax()]]
         if step.max() <= 1e-13 * scale:
             break
         t -= float(step.max())
-    return before, worst
+    return -np.inf, before, worst
 
 
 def _region(attention: AttentionWeights, original: Array, n_objectives: int) -> Region:

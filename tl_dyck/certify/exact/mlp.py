@@ -111,7 +111,9 @@ class Mlp(Stage):
         # [I, m] each: pre-activations p lie in [low, high], and φ(p) between the lines
         if self.exact:
             hidden = Functional.outputs(self.w_in, self.b_in, self._normed_size)
-            self.low, self.high = n.ranges(self._scaled(hidden))
+            # a ReLU of known sign is linear; how large it is matters to norms alone
+            signs = name == "relu" and network.config.ln_final is None
+            self.low, self.high = n.ranges(self._scaled(hidden), signs=signs)
         else:
             self.low = self.high = p0
         self.lines = activation_lines(name, self.low, self.high, p0)
@@ -141,7 +143,7 @@ class Mlp(Stage):
         """
         return self._scaled(f.through(self.w_in, self.b_in, self._normed_size))
 
-    def ranges(self, f: Functional) -> tuple[Array, Array]:
+    def ranges(self, f: Functional, *, signs: bool = False) -> tuple[Array, Array]:
         """See `Stage`."""
         low, high = self._hidden_part(f)
         m_low, m_high = self.m.ranges(Functional.of(f.coef))

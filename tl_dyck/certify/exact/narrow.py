@@ -1,4 +1,4 @@
-"""The strings of one group, or of a part of it, as a smaller graph.
+"""The strings of some groups, or of a part of it, as a smaller graph.
 
 A model with positions has a group for every length that strings can end at, and the paths of each
 lie on few of the graph's nodes. Where many costs are to be swept, they are swept on those alone.
@@ -19,34 +19,37 @@ from tl_dyck.certify.exact.paths import live
 @final
 @dataclass(frozen=True)
 class Strings:
-    """The strings of one group of a graph that are made of allowed emissions.
+    """The strings of some groups of a graph that are made of allowed emissions.
 
     Attributes:
         graph: what they are paths of.
-        group: their group in it.
+        groups: [n] their groups in it, in the order asked for.
         allowed: [E] the emissions that they may use; None for all.
         symbols: which symbols of the graph that they come from are its symbols.
     """
 
     graph: StringGraph
-    group: int
+    groups: IntArray
     allowed: BoolArray | None
     symbols: IntArray | slice
 
 
-def narrowed(graph: StringGraph, group: int, allowed: BoolArray | None) -> Strings:
-    """A group's strings, of which there is one at least, as paths of what is on any of them.
+def narrowed(graph: StringGraph, groups: IntArray, allowed: BoolArray | None) -> Strings:
+    """The strings of groups, of which there is one at least, as paths of what is on any of them.
 
     A model with positions has groups for every length, and each is on few nodes. A graph that is
     mostly used is left as it is.
     """
-    emissions, arcs = live(graph, group, allowed)
+    emissions, arcs = live(graph, groups, allowed)
     if 4 * emissions.sum() > 3 * len(emissions):
-        return Strings(graph, group, allowed, slice(None))
+        return Strings(graph, groups, allowed, slice(None))
     bundles = np.logical_or.reduceat(emissions, graph.bundle_start[:-1])
     nodes = np.zeros(graph.n_nodes, dtype=bool)
     nodes[graph.root] = nodes[graph.arc_target[arcs]] = True
     node, bundle = (np.append(0, np.cumsum(kept)) for kept in (nodes, bundles))  # their new numbers
+    group, which = np.unique(groups, return_inverse=True)
+    of_group = graph.bundle_group[bundles]
+    of_group = np.where(of_group == NO_GROUP, NO_GROUP, np.searchsorted(group, of_group))
     symbols, emits = np.unique(graph.emits[emissions], return_inverse=True)
     symbols = symbols[symbols < len(graph.symbols.tokens)]  # what pads comes last here too
     source = node[graph.arc_source[arcs]]
@@ -55,7 +58,7 @@ def narrowed(graph: StringGraph, group: int, allowed: BoolArray | None) -> Strin
     narrow = StringGraph(
         lattice=graph.lattice,
         symbols=graph.symbols.take(symbols),
-        groups=np.searchsorted(symbols, graph.groups[[group]]),
+        groups=np.searchsorted(symbols, graph.groups[group]),
         n_nodes=int(node[-1]),
         n_sinks=int(node[graph.n_sinks]),
         root=int(node[graph.root]),
@@ -64,11 +67,11 @@ def narrowed(graph: StringGraph, group: int, allowed: BoolArray | None) -> Strin
         emits=emits.reshape(-1, graph.emits.shape[1]),
         lengths=graph.lengths[emissions],
         bundle_start=np.searchsorted(of_bundle, np.arange(bundle[-1] + 1)),
-        bundle_group=np.where(graph.bundle_group[bundles] == NO_GROUP, NO_GROUP, 0),
+        bundle_group=of_group,
         arc_source=source,
         arc_target=node[graph.arc_target[arcs]],
         arc_bundle=bundle[graph.arc_bundle[arcs]],
         arc_start=np.searchsorted(source, np.arange(node[-1] + 1)),
         level_nodes=tuple((first, last) for first, last in levels if first < last),
     )
-    return Strings(narrow, 0, None, symbols)
+    return Strings(narrow, which, None, symbols)

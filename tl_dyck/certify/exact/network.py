@@ -87,6 +87,12 @@ class SymbolTable:
         return self.network.project(self.attended, "V")
 
     @cached_property
+    def _key_lengths(self) -> tuple[Array, Array]:
+        """[H] twice: the largest |key| of any symbol, and its largest error."""
+        mid, rad = (np.sqrt((part**2).sum(-1)).max(0) for part in self.key)
+        return mid, rad
+
+    @cached_property
     def largest_value(self) -> Array:
         """[H, d_head]: the largest |v| of any symbol, error included."""
         largest: Array = self.value.size.max(0)
@@ -116,10 +122,8 @@ class SymbolTable:
         scores: Array = (q_mid @ k_mid).transpose(1, 2, 0) / scale
         # |q·k - its value| ≤ |q| |δk| + |δq| (|k| + |δk|) + γ |q| |k| (Cauchy-Schwarz), k the
         # largest
-        q, e_q, k, e_k = (
-            np.sqrt((part**2).sum(-1)) for part in (query.mid, query.rad, key.mid, key.rad)
-        )
-        k, e_k = k.max(0), e_k.max(0)
+        q, e_q = (np.sqrt((part**2).sum(-1)) for part in query)
+        k, e_k = self._key_lengths
         error: Array = q * e_k + e_q * (k + e_k) + gamma(query.mid.shape[-1] + 6) * q * k
         return scores, error / scale * (1 + 1e-6)
 

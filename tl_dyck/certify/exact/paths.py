@@ -145,14 +145,14 @@ def sweep(graph: StringGraph, costs: Costs) -> ShortestPaths:
 
 
 def extremes(
-    graph: StringGraph, symbols: Array, group: int, allowed: BoolArray | None = None
+    graph: StringGraph, symbols: Array, groups: IntArray | int, allowed: BoolArray | None = None
 ) -> tuple[Array, Array]:
-    """The least and the greatest cost of any string of one group, for B costs of symbols, [S, B].
+    """The least and the greatest cost of any string of a group, for B costs of symbols, [S, B].
 
     Args:
         graph: the strings.
         symbols: [S, B].
-        group: of the strings.
+        groups: of the strings: one, or one per column.
         allowed: [E]; all if not given.
 
     Returns:
@@ -167,7 +167,7 @@ def extremes(
     bundles = np.concatenate(
         [_least_of_bundles(graph, least), -_least_of_bundles(graph, most, np.maximum)], axis=1
     )
-    _close(graph, bundles, np.array([group]), np.inf)
+    _close(graph, bundles, np.tile(np.broadcast_to(groups, symbols.shape[1]), 2), np.inf)
     # the greatest is minus the least of the negated costs: [least of B | -greatest of B]
     both = _to_go(graph, bundles)[graph.root]
     return both[: symbols.shape[1]], -both[symbols.shape[1] :]
@@ -321,16 +321,20 @@ def _close(graph: StringGraph, bundles: Array, groups: IntArray, forbidden: floa
     bundles[closing] = np.where(other, forbidden, bundles[closing])
 
 
-def live_emissions(graph: StringGraph, group: int, allowed: BoolArray | None) -> BoolArray:
+def live_emissions(
+    graph: StringGraph, groups: IntArray | int, allowed: BoolArray | None
+) -> BoolArray:
     """[E]: which of the allowed emissions (all if not given) are on some path of a group."""
-    return live(graph, group, allowed)[0]
+    return live(graph, groups, allowed)[0]
 
 
-def live(graph: StringGraph, group: int, allowed: BoolArray | None) -> tuple[BoolArray, BoolArray]:
+def live(
+    graph: StringGraph, groups: IntArray | int, allowed: BoolArray | None
+) -> tuple[BoolArray, BoolArray]:
     """The allowed emissions, and the arcs, that are on some path of a group: [E] and [A]."""
     if allowed is None:
         allowed = np.ones(len(graph.option), dtype=bool)
-    closed = (graph.bundle_group != NO_GROUP) & (graph.bundle_group != group)
+    closed = (graph.bundle_group != NO_GROUP) & ~np.isin(graph.bundle_group, groups)
     bundles = np.logical_or.reduceat(allowed, graph.bundle_start[:-1]) & ~closed
     ends, begun = np.zeros((2, graph.n_nodes), dtype=bool)
     ends[graph.finals], begun[graph.root] = True, True

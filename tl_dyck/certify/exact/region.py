@@ -11,12 +11,14 @@ import numpy as np
 from einops import einsum, rearrange
 
 from tl_dyck.certify.exact.attention import AttentionWeights, Items, View
-from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray, gamma
 from tl_dyck.certify.exact.narrow import Strings, narrowed
 from tl_dyck.certify.exact.paths import extremes
 
 _MOST_NUMBERS = 200_000
 """Costs of emissions are computed this many at a time (1.6 MB): they stay in the cache."""
+_BOXED = 2
+"""A box is looked at first where it takes this many times fewer ranges."""
 
 
 @final
@@ -188,7 +190,7 @@ class Region:
         value: Array = einsum(every, self.centre, "item k head e, item head e -> item k")
         return value
 
-    def ranges(self, directions: Array) -> tuple[Array, Array]:
+    def ranges(self, directions: Array, offsets: Array | None = None) -> tuple[Array, Array]:
         """Bounds of Σ_h D^h · o^h for K directions per item, [I, K, H, width] or [1, K, H, width].
 
         Per head: with t the value at the centre, Σ E (D · x - t ω) is additive, so its least value
@@ -196,78 +198,101 @@ class Region:
         whichever end is worse. Exact for r = 0; off by at most |r| (1/low - 1/high) otherwise. The
         sum over heads ignores that they share the string.
 
+        Args:
+            directions: D.
+            offsets: [I, K] or [1, K]: only the sign of Σ_h D^h · o^h + offset matters. Where it is
+                seen in a box around o, bounds are those of the box; None for the best bounds.
+
         Returns:
             low and high, [I, K].
         """
-        n, k = len(self.items), directions.shape[1]
-        low, high = np.empty((n, k)), np.empty((n, k))
+        shape = len(self.items), directions.shape[1]
+        low, high = np.zeros((2, *shape))
+        wanted = np.ones(shape, dtype=bool)
         shared = directions.shape[0] == 1
-        step = max(1, _MOST_NUMBERS // max(len(each.graph.option) for each in self.strings))
-        for start in range(0, k, step):
-            piece = slice(start, min(k, start + step))
-            d = directions[:, piece]
-            seen = self._seen(d[0]) if shared else None
-            for i in range(n):
-                self.attention.deadline.check()
-                low[i, piece], high[i, piece] = self._ranges_of(i, d[0 if shared else i], seen)
+        if offsets is not None and shared and self.unit and shape[1] > _BOXED * directions.shape[3]:
+            low, high = self._boxed(directions[0])
+            wanted = ~((low + offsets >= 0) | (high + offsets <= 0))
+        exact = [self._of_head(h, directions[:, :, h], wanted) for h in range(self.n_heads)]
+        low[wanted], high[wanted] = np.sum(exact, axis=0)
+        return low, high
+
+    def _boxed(self, directions: Array) -> tuple[Array, Array]:
+        """Bounds of Σ_h D^h · o^h, [I, K], from ranges of each o^h along axes; D is [K, H, width].
+
+        D · o = Σ_j (D · u_j) (u_j · o) + (D - Σ_j (D · u_j) u_j) · o for any axes u.
+        """
+        low, high = np.zeros((2, len(self.items), len(directions)))
+        for head, axes in enumerate(self.attention.axes):
+            every = np.ones((len(self.items), len(axes)), dtype=bool)
+            bottom, top = self._of_head(head, axes[None], every).reshape(2, *every.shape)
+            d, largest = directions[:, head], self.view.largest[head]
+            parts = d @ axes.T
+            middle = (bottom + top) / 2
+            reach = np.maximum(top - middle, middle - bottom) @ abs(parts).T
+            reach += abs(d - parts @ axes) @ largest
+            lost = gamma(4 * len(axes) + 20) * ((abs(d) + abs(parts) @ abs(axes)) @ largest)
+            value, reach = middle @ parts.T, reach * (1 + 1e-9) + lost
+            low, high = low + (value - reach), high + (value + reach)
         return low, high
 
     @cached_property
-    def strings(self) -> list[Strings]:
-        """The strings of each item."""
+    def strings(self) -> list[tuple[IntArray, Strings]]:
+        """The items' strings: of those that end in one state together, for they share arcs."""
         graph, groups, allowed = self.attention.graph, self.items.groups, self.items.allowed
-        return [
-            narrowed(graph, int(group), None if allowed is None else allowed[:, item])
-            for item, group in enumerate(groups)
-        ]
+        if allowed is not None:
+            every = np.arange(len(groups))[:, None]
+            return [(item, narrowed(graph, groups[item], allowed[:, item[0]])) for item in every]
+        state = graph.symbols.states[graph.groups[groups]]
+        together = [np.flatnonzero(state == each) for each in np.unique(state)]
+        return [(items, narrowed(graph, groups[items], None)) for items in together]
 
-    def _seen(self, directions: Array) -> list[Array]:
-        """D^h · x^h_s for directions [K, H, width]: per head [S, K]."""
-        x = self.view.x.mid
-        return [x[:, head] @ directions[:, head].T for head in range(self.n_heads)]
+    def _of_head(self, head: int, directions: Array, wanted: BoolArray) -> Array:
+        """Ranges of D · o of a head, [2, n], for D [I, K, width] or [1, K, width].
+
+        They are those of the n pairs (item, D) that are wanted, [I, K].
+        """
+        found = np.empty((2, *wanted.shape))
+        for items, strings in self.strings:
+            x = self.view.x.mid[strings.symbols, head]
+            column, which = np.nonzero(wanted[items].T)
+            step = max(1, _MOST_NUMBERS // len(strings.graph.option))
+            for start in range(0, len(which), step):
+                self.attention.deadline.check()
+                at, k = which[start : start + step], column[start : start + step]
+                item = items[at]
+                if len(directions) == 1:  # what symbols add is found once for all items
+                    few, back = np.unique(k, return_inverse=True)
+                    d, dx = directions[0, k], (x @ directions[0, few].T)[:, back]
+                else:
+                    d = directions[item, k]
+                    dx = x @ d.T
+                found[:, item, k] = self._ranges_of(strings, strings.groups[at], item, head, d, dx)
+        return found[:, wanted]
 
     def _ranges_of(
-        self, item: int, directions: Array, seen: list[Array] | None
+        self, strings: Strings, groups: IntArray, items: IntArray, head: int, d: Array, dx: Array
     ) -> tuple[Array, Array]:
-        """Ranges on one item."""
-        attention, strings = self.attention, self.strings[item]
-        symbols = strings.symbols
-        weights = attention.weights[self.items.groups[item], symbols]
-        low = high = slack = np.full(len(directions), 0.0)
-        for head, dx in enumerate(seen or self._seen(directions)):
-            d, centre = directions[:, head], self.centre[item, head]  # [K, width], [width]
-            t = d @ centre  # [K]
-            # costs of symbols, [S, K]: E (D · x - t ω)
-            costs = dx[symbols]  # a view where they are all
-            if self.unit:  # ω is 1
-                costs = costs - t
-            else:
-                omega = self.view.x.mid[symbols, head] @ self.base[item, head]
-                costs = costs - np.outer(omega, t)
-            costs *= weights[:, head, None]
-            least, most = extremes(strings.graph, costs, strings.group, strings.allowed)
-            bottom, top = self.low[item, head], self.high[item, head]
-            # D · o - t = r / Σ E ω lies between these: a negative r is worst over the least
-            # denominator
-            down = least / np.where(least < 0, bottom, top)
-            up = most / np.where(most > 0, bottom, top)
-            # rounding is bounded relative to the string's Σ E, which may be larger than its
-            # denominator
-            ratio = 1.0 if self.unit else self.total_high[item, head] / bottom
-            # |D · x - t ω| ≤ size for every symbol, and its own error is at most |D| · error + |t|
-            # |base| · error
-            base, largest, error = (
-                abs(self.base[item, head]),
-                self.view.largest[head],
-                self.view.error[head],
-            )
-            size = abs(d) @ largest + abs(t) * (base @ largest + self.unit)
-            lost = (
-                attention.relative_error(self.items.groups[[item]], head) * size
-                + abs(d) @ error
-                + abs(t) * (base @ error)
-            )
-            lost = ratio * lost
-            low, high = low + t + down, high + t + up
-            slack = slack + lost * (1 + 1e-6) + 16 * UNIT * (abs(t) + abs(down) + abs(up)) + 1e-300
-        return low - slack, high + slack
+        """Ranges of D · o on B items, each of its D [B, width], given D · x of symbols, [S, B]."""
+        attention, symbols = self.attention, strings.symbols
+        mine, base = self.items.groups[items], self.base[items, head]
+        t = (d * self.centre[items, head]).sum(1)  # [B]
+        # costs of symbols, [S, B]: E (D · x - t ω), where ω is 1 or base · x
+        costs = dx - t * (1.0 if self.unit else self.view.x.mid[symbols, head] @ base.T)
+        costs *= attention.weights[:, symbols, head].T[:, mine]
+        least, most = extremes(strings.graph, costs, groups, strings.allowed)
+        bottom, top = self.low[items, head], self.high[items, head]
+        # D · o - t = r / Σ E ω lies between these: a negative r is worst over the least denominator
+        down = least / np.where(least < 0, bottom, top)
+        up = most / np.where(most > 0, bottom, top)
+        # rounding is bounded relative to the string's Σ E, which may be larger than its denominator
+        ratio = 1.0 if self.unit else self.total_high[items, head] / bottom
+        # |D · x - t ω| ≤ size for every symbol, and its own error is at most |D| · error + |t|
+        # |base| · error
+        largest, error = self.view.largest[head], self.view.error[head]
+        size = abs(d) @ largest + abs(t) * (abs(base) @ largest + self.unit)
+        lost = attention.relative_error(mine, head) * size
+        lost += abs(d) @ error + abs(t) * (abs(base) @ error)
+        rounding = (16 + self.n_heads) * UNIT * (abs(t) + abs(down) + abs(up))
+        slack = ratio * lost * (1 + 1e-6) + rounding + 1e-300
+        return t + down - slack, t + up + slack

@@ -359,7 +359,7 @@ class Search:
     def _centres(self, items: Items) -> IntArray:
         """For each item the path with the fewest edits."""
         option = self.graph.option
-        kinds = np.array([o.kind for o in self.graph.lattice.options])
+        kinds = self.graph.lattice.table[2]
         edits = np.where(option == PREFIX, 0.0, kinds[np.maximum(option, 0)] != KEEP)
         costs = emission_costs(
             self.graph,

@@ -27,12 +27,10 @@ class Brancher:
 
     def __init__(self, graph: StringGraph) -> None:
         self.graph = graph
-        options = graph.lattice.options
         steps = np.arange(graph.lattice.last_level)
-        source = np.array([o.source for o in options])
-        target = np.array([o.target for o in options])
+        source, target, kinds = graph.lattice.table[:3]
         self.covers = (source[:, None] <= steps) & (steps < target[:, None])  # [options, steps]
-        self.keeps = np.array([o.kind == KEEP for o in options])
+        self.keeps = kinds == KEEP
 
     @property
     def rewrites(self) -> bool:

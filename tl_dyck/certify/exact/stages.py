@@ -55,8 +55,11 @@ class Stage(abc.ABC):
         return self.centre - mean, self.centre - mean
 
     @abc.abstractmethod
-    def ranges(self, f: Functional) -> tuple[Array, Array]:
-        """[I, K] twice: f(v) lies between them on every string."""
+    def ranges(self, f: Functional, *, signs: bool = False) -> tuple[Array, Array]:
+        """[I, K] twice: f(v) lies between them on every string.
+
+        With `signs` they may be further apart where they show the sign of f(v).
+        """
 
     @abc.abstractmethod
     def lower(self, f: Functional) -> Linear:
@@ -102,11 +105,11 @@ class Lifted(Stage):
             rearrange(g.coef, "item k (head e) -> item k head e", head=heads), g.const, g.slack
         )
 
-    def ranges(self, f: Functional) -> tuple[Array, Array]:
+    def ranges(self, f: Functional, *, signs: bool = False) -> tuple[Array, Array]:
         """See `Stage`."""
         g = self._linear(f)
         if self.exact:
-            low, high = self.region.ranges(g.directions)
+            low, high = self.region.ranges(g.directions, g.const if signs else None)
         else:
             low = high = self.region.at_centre(g.directions)
         slack = g.slack + ulp(g.const, low) + ulp(g.const, high)
@@ -145,9 +148,9 @@ class Shifted(Stage):
         )
         return Functional(f.coef, f.const + r, f.slack + error + ulp(f.const, r))
 
-    def ranges(self, f: Functional) -> tuple[Array, Array]:
+    def ranges(self, f: Functional, *, signs: bool = False) -> tuple[Array, Array]:
         """See `Stage`."""
-        return self.inner.ranges(self._rest(f))
+        return self.inner.ranges(self._rest(f), signs=signs)
 
     def lower(self, f: Functional) -> Linear:
         """See `Stage`."""
@@ -251,7 +254,7 @@ class Normed(Stage):
         bound = np.sqrt(1 / factor) * (1 + 1e-9)  # |n| ≤ 1/√factor
         self.size = np.full((1, 1, inner.centre.shape[-1]), bound)
 
-    def ranges(self, f: Functional) -> tuple[Array, Array]:
+    def ranges(self, f: Functional, *, signs: bool = False) -> tuple[Array, Array]:
         """See `Stage`."""
         g = projected(self.inner, Functional(f.coef, 0 * f.const, 0 * f.slack))
         z_low, z_high = self.inner.ranges(g)

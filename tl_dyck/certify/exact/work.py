@@ -7,9 +7,10 @@ takes the same course.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import final
+
+import numpy as np
 
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.linear import is_linear
@@ -44,7 +45,8 @@ def worth_running(network: Network, lattice: Lattice, n_objectives: int) -> bool
     Strings are counted as if no two choices of edits made the same.
     """
     config, hidden = network.config, _hidden(network)
-    uses = Counter(option.kind for option in lattice.options if option.kind != KEEP)
+    kinds = lattice.table[2]
+    uses = np.bincount(kinds[kinds != KEEP], minlength=len(lattice.budgets)).tolist()
     count = math.prod(
         sum(math.comb(uses[kind], used) for used in range(budget + 1))
         for kind, budget in enumerate(lattice.budgets)
@@ -52,7 +54,8 @@ def worth_running(network: Network, lattice: Lattice, n_objectives: int) -> bool
     each = _running(network, lattice.last_level, n_objectives) + _LISTED
     followed = network.below is not None or config.state != "none"
     laid_out = _LAID_OUT * (1 + followed) * (2 - is_linear(network))
-    last = {option.emits[-1:] for option in lattice.options if option.target == lattice.last_level}
+    ends = np.flatnonzero(lattice.table[1] == lattice.last_level)
+    last = {lattice.options[i].emits[-1:] for i in ends.tolist()}
     costs = 3 * len(lattice.options) + 8 * lattice.n_codes * lattice.last_level
     coordinates = 0 if is_linear(network) else hidden + config.d_model
     bound = _CALLS + _SWEPT * coordinates * config.n_heads * costs
