@@ -69,8 +69,7 @@ def depth_embedding_table(
 class DepthEmbed(nn.Module):
     """Embeds each token by its type and depth; takes the place of `HookedTransformer.embed`.
 
-    Depth is counted along the whole input, so the input must begin where the string does: a
-    key-value cache, which embeds one token at a time, cannot be used (`DyckTransformer` says so).
+    Depth is counted along the whole input, so the input must begin where the string does.
 
     Attributes:
         table: e(token, depth), ``[d_vocab, max_depth + 1, d_model]``; a buffer, never trained.
