@@ -163,10 +163,10 @@ def test_probes_say_what_theory_says() -> None:
     assert float(balance_violation(construct.uniform_attention(task.language))) == 0
 
 
-def test_hundreds_of_patterns_one_function(prefix: Any) -> None:
+def test_dozens_of_patterns_one_function(prefix: Any) -> None:
     language = DyckLanguage(2, 3)
     tokens = torch.tensor([prefix(language, 40, seed=seed) for seed in range(3)])
-    models = [construct.balanced(language, seed=seed, n_ctx=41) for seed in range(200)]
+    models = [construct.balanced(language, seed=seed, n_ctx=41) for seed in range(60)]
     with torch.no_grad():
         patterns, logits = [], []
         for model in models:
@@ -175,7 +175,7 @@ def test_hundreds_of_patterns_one_function(prefix: Any) -> None:
             logits.append(out)
     assert max(float((out - logits[0]).abs().max()) for out in logits) < 1e-9
     flat = torch.stack(patterns).flatten(1)
-    first, second = torch.triu_indices(200, 200, 1)
+    first, second = torch.triu_indices(60, 60, 1)
     distance = torch.cdist(flat, flat)[first, second].square()
     assert distance.min() > 1  # no two alike
     variation = attention_variation(models[:30], n_bootstrap=50)
