@@ -218,7 +218,6 @@ VALUES: dict[tuple[str, str], dict[str, list[Any]]] = {
         **MODELS,
         "config.attn_scale": [NAN, 0.0],
         "config.state": ["eval"],
-        "config.format_version": [99],
         "config.alphabet": [["a"], [1, 2, 3, 4, 5], 3],
         "config.bos_token": [99],
         "config.max_depth": [2**60],
