@@ -26,7 +26,6 @@ from tl_dyck import (
     get_config,
 )
 from tl_dyck.language import DyckStringError
-from tl_dyck.language.pairs import pair_counts
 from tl_dyck.registry import UnknownNameError
 
 FLAT = DyckDistribution(DyckLanguage(2, 2))
@@ -136,8 +135,6 @@ REFUSED: list[Refused] = [
     (closing(LAW, 5), ValueError, r"even length, got 5"),
     (closing(DyckDistribution(DyckLanguage(2, 1)), 5, "prefix"), ValueError,
      r"no string of length 5 ends in a close in Dyck\(2, 1\); choose an even length"),
-    (lambda: pair_counts(LAW, []), ValueError, "at least one"),
-    (lambda: pair_counts(LAW, [3, 0]), ValueError, "at least 1"),
     *((partial(DyckDistribution, LANGUAGE, q), ValueError,
        "q must be strictly between 0 and 1, got")
       for q in (0.0, 1.0, -0.1, 1.5, math.nan, math.inf)),
