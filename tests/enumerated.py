@@ -98,13 +98,24 @@ def closing_prefixes(task: DyckTask, *, long: bool) -> dict[tuple[int, ...], flo
     return mixture
 
 
-def tops(row: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Of a string that starts with BOS: each place after which a bracket is open, and the last."""
+def stacks(row: Sequence[int]) -> list[list[int]]:
+    """Of a string that starts with BOS, and may be filled up with it: places of open brackets.
+
+    After each token, by a plain stack.
+    """
     stack: list[int] = []
+    found = []
     for place, token in enumerate(row):
-        if place and token % 2 == 0:
-            stack.append(token)
-        elif place:
-            stack.pop()
+        if token != row[0] and token % 2 == 0:
+            stack.append(place)
+        elif token != row[0]:
+            assert row[stack.pop()] == token - 1
+        found.append([*stack])
+    return found
+
+
+def tops(row: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Of such a string: each place after which a bracket is open, and the last of them."""
+    for place, stack in enumerate(stacks(row)):
         if stack:
-            yield place, stack[-1]
+            yield place, row[stack[-1]]

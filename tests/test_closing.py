@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.enumerated import SMALL, closing_prefixes
+from tests.enumerated import SMALL, closing_prefixes, stacks
 from tl_dyck.predict import NotCausalError
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.tasks.closing_accuracy import ClosingAccuracy, closing_strings
@@ -43,10 +43,8 @@ class Noise:
 
 
 def open_types(prefix: tuple[int, ...]) -> list[int]:
-    stack: list[int] = []
-    for token in prefix:
-        stack.append(token // 2) if token % 2 == 0 else stack.pop()
-    return stack
+    row = [-1, *prefix]
+    return [row[place] // 2 for place in stacks(row)[-1]]
 
 
 # --- exact chance ---------------------------------------------------------------------------------

@@ -231,14 +231,6 @@ def test_broken_json(tmp_path, data):
         read_json(tmp_path / "x.json")
 
 
-def test_files_that_are_not_there(tmp_path):
-    (tmp_path / "file").write_text("x")
-    for path in (tmp_path / "nowhere", tmp_path, tmp_path / "file" / "below"):
-        for read in (read_json, read_tensors):
-            with pytest.raises(CorruptFileError, match=r"there is no file '"):
-                read(path)
-
-
 # --- tensors --------------------------------------------------------------------------------------
 
 

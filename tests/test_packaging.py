@@ -339,12 +339,6 @@ class TestMakefile:
         shown = re.findall(r"^  ([\w-]+) {2,}\S", self.make().stdout, re.MULTILINE)
         assert shown == phony.split()
 
-    def test_an_unknown_release_of_transformer_lens(self) -> None:
-        run = self.make("test", "TL=9.9.9")
-        assert run.returncode != 0
-        assert "'9.9.9' is not in requirements/transformer-lens.txt" in run.stderr
-        assert not (ROOT / ".venv-tl-9.9.9").exists()
-
     @pytest.mark.parametrize(
         ("script", "message"),
         [

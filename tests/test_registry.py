@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tl_dyck.registry import Registry, RegistryError, UnknownNameError, unknown_name
@@ -112,16 +112,6 @@ def test_what_cannot_be_registered(toys: Registry[object]) -> None:
 
     with pytest.raises(RegistryError, match="ball will not do"):
         Registry[object]("toy", GROUP, check=never).register("ball")(1)
-
-
-@settings(max_examples=10)  # each lookup of a name reads the metadata of all that is installed
-@given(st.dictionaries(names, st.integers()))
-def test_holds_exactly_what_was_registered(items: dict[str, int]) -> None:
-    registry: Registry[int] = Registry("number", GROUP)
-    for name, item in items.items():
-        registry.register(name)(item)
-    assert registry.names() == sorted(items)
-    assert {name: registry.get(name) for name in registry.names()} == items
 
 
 # --- unknown names --------------------------------------------------------------------------------

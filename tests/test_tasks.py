@@ -115,7 +115,7 @@ def test_the_named_tasks():
         assert task.train_lengths == (
             tuple(range(2, 28, 2)) if mode == "complete" else tuple(range(1, 28))
         )
-        assert (task.long_lengths, task.max_length) == ((400, 500), 500)
+        assert task.long_lengths == (400, 500)
         assert (task.language.n_types, task.language.max_depth, task.distribution.q) == (
             k,
             depth,

@@ -53,40 +53,24 @@ def test_log_prob_against_fractions(case, mode):
             assert value == pytest.approx(math.log(expected[tuple(string)]), abs=1e-12)
 
 
-@pytest.mark.parametrize("mode", ["complete", "prefix"])
 @pytest.mark.parametrize("case", CASES)
-def test_next_token_probs_against_fractions(case, mode):
+def test_next_token_probs_against_fractions(case):
     """P(next | prefix) is the mass of strings that go on so, over that of those beginning so."""
     distribution, length = build(*case), 6
     begin, bos = defaultdict(Fraction), distribution.language.bos_token
-    for string, probability in weights(*case, length, mode).items():
+    for string, probability in weights(*case, length, "prefix").items():
         for end in range(length + 1):
             begin[string[:end]] += probability
     for size in range(length):
         prefixes = [prefix for prefix in begin if len(prefix) == size]
         tokens = torch.tensor([[bos, *prefix] for prefix in prefixes])
-        options = {"remaining": length - size} if mode == "complete" else {}
-        rows = distribution.next_token_probs(tokens, mode=mode, **options)
+        rows = distribution.next_token_probs(tokens)
         assert rows.shape == (len(prefixes), size + 1, bos + 1)
         for prefix, row in zip(prefixes, rows[:, -1].tolist(), strict=True):
             expected = [
                 float(begin.get((*prefix, token), 0) / begin[prefix]) for token in range(bos)
             ]
             assert row == pytest.approx([*expected, 0.0], abs=1e-12)
-
-
-def test_next_token_probs_of_whole_strings_end_in_zeros():
-    distribution = DyckDistribution(DyckLanguage(2, 4))
-    tokens = torch.tensor([[4, 0, 2, 3, 1], [4, 0, 1, 4, 4]])  # the second is shorter, and padded
-    rows = distribution.next_token_probs(tokens, mode="complete")
-    assert rows.sum(-1).tolist() == [[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]]
-    ahead = distribution.next_token_probs(
-        tokens[:, :2], mode="complete", remaining=torch.tensor([3, 1])
-    )
-    assert torch.equal(ahead, rows[:, :2])
-    # Opening is certain at first, to depth 2 with probability 3/5 (3 of 5 shapes at q = 1/2), of
-    # either type.
-    assert rows[0, 0].tolist() == [0.5, 0, 0.5, 0, 0]
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 3, 0)])
@@ -96,7 +80,6 @@ def test_next_token_probs_of_empty_strings_say_nothing(shape):
         DyckDistribution(DyckLanguage(2, 4)),
         torch.zeros(shape, dtype=torch.long),
     )
-    assert distribution.next_token_probs(tokens, mode="complete", remaining=4).shape == (*shape, 5)
     assert distribution.next_token_probs(tokens).shape == (*shape, 5)
 
 
@@ -109,18 +92,15 @@ def test_next_token_probs_of_empty_strings_say_nothing(shape):
 )
 @settings(max_examples=60)
 def test_chain_rule(n_types, max_depth, q, pairs, seed):
-    """Log-probability is the sum of logs of next-token ones, which sum to 1; in both modes."""
+    """Log-probability is the sum of logs of next-token ones, which sum to 1."""
     distribution = build(n_types, max_depth, q)
     generator = torch.Generator().manual_seed(seed)
-    for mode in ("complete", "prefix"):
-        tokens = distribution.sample(3, 2 * pairs, mode=mode, generator=generator)
-        bos = torch.full((3, 1), distribution.language.bos_token)
-        rows = distribution.next_token_probs(torch.cat([bos, tokens], 1), mode=mode)[:, :-1]
-        assert torch.allclose(
-            rows.sum(-1), torch.ones(3, 2 * pairs, dtype=torch.float64), atol=1e-12
-        )
-        chained = rows.gather(-1, tokens[..., None]).log().sum((-1, -2))
-        assert torch.allclose(chained, distribution.log_prob(tokens, mode=mode), atol=1e-9)
+    tokens = distribution.sample(3, 2 * pairs, mode="prefix", generator=generator)
+    bos = torch.full((3, 1), distribution.language.bos_token)
+    rows = distribution.next_token_probs(torch.cat([bos, tokens], 1))[:, :-1]
+    assert torch.allclose(rows.sum(-1), torch.ones(3, 2 * pairs, dtype=torch.float64), atol=1e-12)
+    chained = rows.gather(-1, tokens[..., None]).log().sum((-1, -2))
+    assert torch.allclose(chained, distribution.log_prob(tokens), atol=1e-9)
 
 
 def test_log_prob_of_impossible_strings():

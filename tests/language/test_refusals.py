@@ -26,7 +26,6 @@ from tl_dyck import (
     get_config,
 )
 from tl_dyck.language import DyckStringError
-from tl_dyck.language.pairs import pair_counts
 from tl_dyck.registry import UnknownNameError
 
 FLAT = DyckDistribution(DyckLanguage(2, 2))
@@ -46,9 +45,8 @@ def read(name: str, token: int) -> Callable[[], Any]:
     return lambda: getattr(LANGUAGE, name)(torch.tensor([0, token]))
 
 
-def following(rows: Any, mode: Any = "prefix", remaining: Any = None) -> Callable[[], Any]:
-    more = {} if remaining is None else {"remaining": remaining}
-    return lambda: FLAT.next_token_probs(torch.tensor(rows), mode=mode, **more)
+def following(rows: Any) -> Callable[[], Any]:
+    return lambda: FLAT.next_token_probs(torch.tensor(rows))
 
 
 def closing(law: DyckDistribution, length: int, mode: str = "complete") -> Callable[[], Any]:
@@ -112,9 +110,6 @@ REFUSED: list[Refused] = [
      r"position 1 makes it no prefix of Dyck\(2, 2\): '\[\)'"),
     (following([[0, 1], [1, 0]]), DyckStringError, r"position 0 of string 1 makes it no prefix"),
     (following([[[0, 0, 0]]]), DyckStringError, r"position 2 of string \(0, 0\) makes it no"),
-    (following([0, 0], "complete"), DyckStringError, r"depth 2 cannot be completed in 0 more"),
-    (following([[0, 1], [0, 0]], "complete", torch.tensor([2, 3])), DyckStringError,
-     r"depth 2 cannot be completed in 3 more"),
     # lengths and modes
     (lambda: LANGUAGE.enumerate(60), ValueError, r"strings of length 60: too many to enumerate"),
     (lambda: LANGUAGE.count(-2), ValueError, "length must be at least 0, got -2"),
@@ -125,9 +120,6 @@ REFUSED: list[Refused] = [
     (lambda: FLAT.entropy_floor(4, "x"), UnknownNameError, "mode 'x'"),  # type: ignore[arg-type]
     (lambda: FLAT.log_prob(torch.tensor([0]), mode="x"),  # type: ignore[arg-type]
      UnknownNameError, "mode 'x'"),
-    (following([0], "x"), UnknownNameError, "mode 'x'"),
-    (following([0], remaining=1), ValueError, r"mode 'complete' only"),
-    (following([0, 1], "complete", -2), ValueError, r"at least 0, got -2"),
     (lambda: LAW.sample(4, 7), ValueError,
      r"complete strings have an even length, got 7; choose 6 or 8"),
     (lambda: LAW.sample(4, 1), ValueError, r"got 1; choose 2 or 2, or mode='prefix'"),
@@ -143,8 +135,6 @@ REFUSED: list[Refused] = [
     (closing(LAW, 5), ValueError, r"even length, got 5"),
     (closing(DyckDistribution(DyckLanguage(2, 1)), 5, "prefix"), ValueError,
      r"no string of length 5 ends in a close in Dyck\(2, 1\); choose an even length"),
-    (lambda: pair_counts(LAW, []), ValueError, "at least one"),
-    (lambda: pair_counts(LAW, [3, 0]), ValueError, "at least 1"),
     *((partial(DyckDistribution, LANGUAGE, q), ValueError,
        "q must be strictly between 0 and 1, got")
       for q in (0.0, 1.0, -0.1, 1.5, math.nan, math.inf)),

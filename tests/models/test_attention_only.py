@@ -95,11 +95,6 @@ def test_a_family_may_return_a_plain_configuration():
         models.unregister("plain-one")
 
 
-def test_names_will_do():
-    result = train("attn-only", "dyck-2-4", options=SHORT, progress=False)
-    assert result.model.cfg == build_model(get_config("attn-only", TASK)).cfg
-
-
 @pytest.mark.global_rng  # TransformerLens seeds it
 @pytest.mark.parametrize(
     ("fields", "error", "message"),

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from transformer_lens import TransformerLensKeyValueCache
 
 from tl_dyck.models import list_models
 
 BOS = 4
 PROMPTS = ["", "[", "[(", "[()](", "(([])["]
-DEPTH_FAMILIES = [name for name in list_models() if name.startswith(("minimal", "figure2"))]
-TOKEN_FAMILIES = [name for name in list_models() if name not in DEPTH_FAMILIES]
 
 
 def greedy(model, prompt: str, steps: int) -> list[int]:
@@ -147,45 +142,6 @@ def test_bad_arguments(random_model, family):
         model.generate("[", output_logits=True)
     with pytest.raises(ValueError, match="unknown bracket 'x' at character 1"):
         model.generate("[x]")
-
-
-@pytest.mark.parametrize("family", DEPTH_FAMILIES)
-def test_a_depth_embedding_refuses_a_cache(random_model, family):
-    model = random_model(family)
-    cache = TransformerLensKeyValueCache.init_cache(model.cfg, "cpu", 1)
-    with pytest.raises(ValueError, match="depends on the depth, so on the whole string"):
-        model("[()", past_kv_cache=cache)
-    if hasattr(model, "generate_stream"):  # since TransformerLens 3.1
-        with pytest.raises(ValueError, match="whole string"):
-            list(model.generate_stream("[", 3, verbose=False))
-        streamed = model.generate_stream(
-            "[", 3, verbose=False, do_sample=False, use_past_kv_cache=False
-        )
-        assert torch.cat(list(streamed), dim=1).tolist() == [until_bos(greedy(model, "[", 3), "[")]
-
-
-@pytest.mark.parametrize("family", TOKEN_FAMILIES)
-@settings(max_examples=10)
-@given(tokens=st.lists(st.integers(0, 3), min_size=1, max_size=12), cut=st.integers(1, 12))
-def test_a_cache_changes_nothing(random_model, family, tokens, cut):
-    model = random_model(family)
-    tokens = torch.tensor([[BOS, *tokens]])
-    cache = TransformerLensKeyValueCache.init_cache(model.cfg, "cpu", 1)
-    parts = [
-        model(part, past_kv_cache=cache)
-        for part in (tokens[:, :1], tokens[:, 1 : cut + 1], tokens[:, cut + 1 :])
-        if part.shape[1]
-    ]
-    torch.testing.assert_close(torch.cat(parts, dim=1), model(tokens), rtol=1e-9, atol=1e-9)
-
-
-def test_a_cache_does_not_outgrow_n_ctx(random_model):
-    model = random_model("gpt-linear", n_ctx=6)
-    cache = TransformerLensKeyValueCache.init_cache(model.cfg, "cpu", 1)
-    model("[[[[", past_kv_cache=cache)
-    model(torch.tensor([[0]]), past_kv_cache=cache)
-    with pytest.raises(ValueError, match=r"7 tokens .* exceed this model's n_ctx=6"):
-        model(torch.tensor([[0]]), past_kv_cache=cache)
 
 
 @pytest.mark.parametrize("family", ["gpt", "minimal-split"])

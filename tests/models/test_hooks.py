@@ -12,11 +12,10 @@ import pytest
 import torch
 from transformer_lens.hook_points import HookPoint
 
-from tl_dyck.models import build_model, get_config, list_models
+from tl_dyck.models import get_config, list_models
 from tl_dyck.models.caches import UnsummedWarning
 from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.models.hooked.own import UnitNorm
-from tl_dyck.tasks import load_task
 
 FAMILIES = list_models()
 BLOCK = {name: get_config(name, "dyck-2-4").block for name in FAMILIES}
@@ -338,20 +337,3 @@ def test_a_batch_is_its_rows_and_padding_is_never_seen(model):
     for row, text in enumerate(texts):
         close(batch[row, : len(text) + 1], model(text)[0])
         close(left[row, len(left[row]) - len(text) - 1 :], model(text)[0])
-
-
-def test_vmap_over_models_with_one_function(random_model):
-    """torch.func works on the models: stacked weights, hooks off, give what models give singly."""
-    models = [random_model("minimal-onehot", seed=seed) for seed in range(3)]
-    tokens = torch.nn.functional.pad(
-        load_task("dyck-2-4").distribution.sample(4, 8, generator=torch.Generator().manual_seed(0)),
-        (1, 0),
-        value=4,
-    )
-    parameters, buffers = torch.func.stack_module_state(models)
-    base = build_model(models[0].cfg)
-    together = torch.func.vmap(
-        lambda p, b: torch.func.functional_call(base, (p, b), (tokens,)), in_dims=(0, 0)
-    )(parameters, buffers)
-    for row, model in zip(together, models, strict=True):
-        close(row, model(tokens))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from tests.cases import CASES, Case, case
-from tl_dyck.files import CorruptFileError
 from tl_dyck.rnn import export_rnn, load_rnn, save_rnn
 
 
@@ -22,42 +19,15 @@ def folder(tmp_path: Path) -> Path:
     return save_rnn(export_rnn(case("gelu-ln").build(torch.float32)), tmp_path / "rnn")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("entry", CASES, ids=lambda entry: entry.name)
-def test_what_is_saved_reads_back(entry: Case, dtype: torch.dtype, tmp_path: Path) -> None:
+def test_what_is_saved_reads_back(entry: Case, tmp_path: Path) -> None:
+    dtype = torch.float32 if entry.largest_score is None else torch.float64
     rnn = export_rnn(entry.build(dtype))
     again = load_rnn(save_rnn(rnn, tmp_path / "a" / "b"))
     assert again.config == rnn.config
     assert again.dtype == dtype
     tokens = entry.tokens(2, 9, rnn.config.d_vocab)
     assert torch.equal(again(tokens), rnn(tokens))
-
-
-@pytest.mark.parametrize("fails_at", [1, 2])
-def test_a_crash_while_saving_never_leaves_a_wrong_artefact(
-    folder: Path, fails_at: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = load_rnn(folder)
-    calls = 0
-    replace = os.replace
-
-    def crash(source: Any, target: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == fails_at:
-            raise OSError("no space left on device")
-        replace(source, target)
-
-    monkeypatch.setattr(os, "replace", crash)
-    with pytest.raises(OSError, match="no space left"):
-        save_rnn(export_rnn(case("gelu-ln").build(torch.float64)), folder)
-    monkeypatch.undo()
-    assert sorted(os.listdir(folder)) == ["rnn.json", "rnn.safetensors"]
-    if fails_at == 1:  # nothing replaced yet: the old one is whole
-        assert load_rnn(folder).dtype == before.dtype == torch.float32
-    else:
-        with pytest.raises(CorruptFileError, match="truncated or was altered"):
-            load_rnn(folder)
 
 
 def test_it_loads_and_runs_without_transformer_lens(folder: Path) -> None:
@@ -70,17 +40,12 @@ for name in ("transformer_lens", "transformers", "onnx", "onnxruntime"):
 import torch, tl_dyck.rnn, tl_dyck.rnn.onnx, tl_dyck.rnn.vnnlib
 rnn = tl_dyck.rnn.load_rnn({str(folder)!r})
 print(rnn(torch.tensor([[1, 2, 3]]))[0, -1].tolist())
-carry = rnn.initial()
-for token in (1, 2, 3):
-    carry, logits = rnn.step(carry, torch.tensor([token]))
-print(logits[0].tolist())
 try:
     tl_dyck.rnn.onnx.to_onnx(rnn, 3)
 except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    whole, stream, onnx = done.stdout.splitlines()
+    whole, onnx = done.stdout.splitlines()
     assert json.loads(whole) == pytest.approx(expected, rel=1e-5, abs=1e-5)
-    assert json.loads(stream) == pytest.approx(expected, rel=1e-5, abs=1e-5)
     assert "pip install 'tl-dyck[onnx]'" in onnx

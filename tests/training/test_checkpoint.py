@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import itertools
-import json
 import os
 import shutil
 import signal
@@ -18,12 +16,10 @@ from safetensors.torch import load_file, save_file
 
 from tests.hostile.tools import alter
 from tests.kills import Killed, kill
-from tl_dyck.files import read_json
 from tl_dyck.models import get_config
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import CheckpointError, TrainConfig, load_result
 from tl_dyck.training import loop as loop_module
-from tl_dyck.training.checkpoint import read_checkpoint
 
 RESULT_FILES = ["config.json", "model.safetensors", "result.json"]
 CHECKPOINT_FILES = ["checkpoint.json", "state-3.safetensors"]
@@ -229,39 +225,6 @@ def test_tensors_that_are_whole_but_do_not_fit(tiny, folder):
         )
         with pytest.raises(CheckpointError, match="the checkpoint does not fit its run"):
             tiny.train(seed=1, folder=folder)
-
-
-def test_a_checkpoint_that_another_process_replaces_is_read_again(tiny, folder, monkeypatch):
-    wanted = read_checkpoint(
-        folder, json.loads((folder / "checkpoint.json").read_text())["identity"]
-    )
-    real, calls = read_json, []
-
-    def stale(path, most):  # what was named when the JSON was read is gone when the state is read
-        calls.append(path)
-        saved = real(path, most)
-        return {**saved, "step": 1, "tensors": "state-1.safetensors"} if len(calls) == 1 else saved
-
-    monkeypatch.setattr("tl_dyck.records.read_json", stale)
-    found = read_checkpoint(folder, real(folder / "checkpoint.json")["identity"])
-    assert found is not None
-    assert vars(found[0]) == vars(wanted[0])
-    assert len(calls) == 2
-
-
-def test_a_checkpoint_that_is_replaced_all_the_time_is_not_said_to_be_lost(
-    tiny, folder, monkeypatch
-):
-    steps = itertools.count(10)
-
-    def restless(path, most):
-        saved, step = read_json(path, most), next(steps)
-        return {**saved, "step": step, "tensors": f"state-{step}.safetensors"}
-
-    monkeypatch.setattr("tl_dyck.records.read_json", restless)
-    with pytest.raises(CheckpointError, match="another process is training in") as caught:
-        read_checkpoint(folder, read_json(folder / "checkpoint.json")["identity"])
-    assert "elete" not in str(caught.value)
 
 
 def test_a_result_with_the_model_of_another_run(tiny, done, tmp_path):

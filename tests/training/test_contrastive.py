@@ -73,8 +73,6 @@ def test_prefixes_are_uniform():
     # 12 cells of 1,000 on average; chi-squared with 11 degrees of freedom is below 31.3 with
     # probability 0.999
     assert ((count - 1000) ** 2 / 1000).sum() < 31.3
-    shorter = ContrastiveRegularizer(language, max_pairs=2).prefixed(tokens, generator=rng())[1]
-    assert set(shorter.tolist()) == {2, 4}
 
 
 def slow(model, language, tokens, longer):

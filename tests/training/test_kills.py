@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
-SHORT = {"steps": 6, "batch_size": 2, "check_every": 3, "check_size": 5, "checkpoint_every": 2,
+SHORT = {"steps": 5, "batch_size": 2, "check_every": 3, "check_size": 5, "checkpoint_every": 2,
          "target": None}  # fmt: skip
 
 

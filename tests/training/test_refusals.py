@@ -45,10 +45,6 @@ def contrast(tokens: list[list[int]]) -> Callable[[Any], Any]:
     )
 
 
-def pairs(n: int) -> Callable[[Any], Any]:
-    return lambda tiny: ContrastiveRegularizer(DyckLanguage(2, 4), max_pairs=n)
-
-
 def drift(family: str, **more: Any) -> Callable[[Any], Any]:
     options = TrainConfig(steps=1, check_size=5, drift_weight=0.1)
     return lambda tiny: tiny.train(config=get_config(family, tiny.task, **more), options=options)
@@ -81,8 +77,6 @@ CALLS: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
     (lambda tiny: train(GPT, "dyck2-4"), ValueError, r"unknown task 'dyck2-4'"),
     (contrast([[0, 1]]), ValueError, r"begin with BOS \(4\)"),
     (contrast([[4, 4]]), ValueError, r"begin with BOS \(4\)"),
-    (pairs(0), ValueError, "between 1 and the depth 4 .* not 0"),
-    (pairs(5), ValueError, "between 1 and the depth 4 .* not 5"),
     (short, ValueError, r"n_ctx=9 .* prefix of the regularisation, 11"),
     (drift("gpt"), ValueError, MINIMAL),
     (drift("minimal-onehot", n_heads=2), ValueError, MINIMAL),

@@ -29,7 +29,7 @@ from tl_dyck.check import check_integer, check_length
 from tl_dyck.language.chain import choice_nats, depth_chain, free_open_probability
 from tl_dyck.language.checks import DyckStringError, check_length_of, check_mode
 from tl_dyck.language.dyck import DyckLanguage
-from tl_dyck.language.sampling import End, draw_tokens, open_probability
+from tl_dyck.language.sampling import End, draw_tokens
 
 
 @final
@@ -72,57 +72,34 @@ class DyckDistribution:
     # --- exact facts ------------------------------------------------------------------------------
 
     def next_token_probs(
-        self,
-        tokens: Int[Tensor, "*batch pos"],
-        *,
-        mode: str = "prefix",
-        remaining: int | Int[Tensor, "*batch"] | None = None,
+        self, tokens: Int[Tensor, "*batch pos"]
     ) -> Float64[Tensor, "*batch pos d_vocab"]:
-        """Exact distribution of the next token after each position, given the tokens so far.
+        """Exact distribution of the next token after each position, in mode "prefix".
+
+        (Of complete strings it depends on what is known of the length: see
+        `DyckTask.next_token_probs`.)
 
         Args:
             tokens: prefixes of the language, with or without BOS. Without one, nothing is said
                 about the first token.
-            mode: "prefix", or "complete": given that the string is complete at its known total
-                length.
-            remaining: for mode "complete", how many brackets follow the last position: one number,
-                or one per string. None means 0, that the strings given are complete.
 
         Returns:
-            Probabilities, on the device of `tokens`. In mode "complete" the rows where the string
-            is over are all 0.
+            Probabilities, on the device of `tokens`.
 
         Raises:
-            DyckStringError: a string is no prefix of the language, or cannot be completed in
-                `remaining` brackets.
-            ValueError: `remaining` is negative, or given in mode "prefix"; `mode` unknown.
+            DyckStringError: a string is no prefix of the language.
         """
-        check_mode(mode)
-        if mode == "prefix" and remaining is not None:
-            raise ValueError(
-                f"remaining={remaining} means something in mode 'complete' only; leave it out, "
-                "or set mode"
-            )
         language = self.language
         self._refuse_invalid(tokens)
         tokens, depth = tokens.long(), language.depth(tokens)
-        if mode == "complete":
-            left, total = self._tokens_left(tokens, depth, remaining)
-            table = open_probability(
-                self.q, language.max_depth, int(total.max()) if total.numel() else 0, "complete"
-            )
-            opening = torch.tensor(table, device=tokens.device)[left, depth]
-            closing = torch.where(left > 0, 1 - opening, 0.0)
-        else:
-            opening = torch.tensor(self.open_probability(), device=tokens.device)[depth]
-            closing = 1 - opening
+        opening = torch.tensor(self.open_probability(), device=tokens.device)[depth]
         probs = torch.zeros(
             *tokens.shape, language.d_vocab, dtype=torch.float64, device=tokens.device
         )
         probs[..., 0 : language.n_brackets : 2] = (opening / language.n_types)[..., None]
         close = language.right_bracket(tokens)
         close = close.where(close >= 0, language.bos_token)  # at depth 0, where P(BOS) = 0
-        return probs.scatter_(-1, close[..., None], closing[..., None])
+        return probs.scatter_(-1, close[..., None], 1 - opening[..., None])
 
     def log_prob(
         self, tokens: Int[Tensor, "*batch pos"], *, mode: str = "prefix"
@@ -338,27 +315,3 @@ class DyckDistribution:
                 f"position {position}{string} makes it no prefix of {self._name}: "
                 f"{self.language.to_string(tokens[tuple(where)])!r}; check with is_prefix(tokens)"
             )
-
-    def _tokens_left(
-        self, tokens: Tensor, depth: Tensor, remaining: int | Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Count the brackets that follow each position, and those in each string.
-
-        It refuses what cannot be completed so.
-        """
-        brackets = (tokens < self.language.bos_token).long()
-        after = torch.as_tensor(0 if remaining is None else remaining, device=tokens.device)
-        if bool((after < 0).any()):
-            raise ValueError(f"remaining must be at least 0, got {int(after.min())}")
-        total = after + brackets.sum(-1)
-        left = total[..., None] - brackets.cumsum(-1)
-        if depth.shape[-1]:
-            last_depth, last_left = depth[..., -1], left[..., -1]
-            stuck = (last_depth > last_left) | ((last_left - last_depth) % 2 == 1)
-            if bool(stuck.any()):
-                raise DyckStringError(
-                    f"a string that ends at depth {int(last_depth[stuck][0])} cannot be completed "
-                    f"in {int(last_left[stuck][0])} more bracket(s); set remaining to the number "
-                    "that follows, which must be at least the depth and of the same parity"
-                )
-        return left, total

@@ -18,7 +18,6 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from tl_dyck.check import check_length
 from tl_dyck.language.distribution import DyckDistribution
 
 
@@ -42,11 +41,10 @@ class PairCounts:
 
 
 def pair_counts(distribution: DyckDistribution, lengths: Sequence[int]) -> PairCounts:
-    """Moments of the numbers of matched pairs in prefixes of so many brackets, up to rounding."""
-    if not len(lengths):
-        raise ValueError("lengths is empty; give at least one length")
-    for length in lengths:
-        check_length(length, least=1)
+    """Moments of the numbers of matched pairs in prefixes of so many brackets, up to rounding.
+
+    At least one length, and each at least 1.
+    """
     levels = distribution.language.max_depth
     opens = distribution.open_probability()
     up, down = opens[:-1], 1 - opens[1:]

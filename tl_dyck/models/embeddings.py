@@ -39,15 +39,9 @@ def depth_embedding_table(
     BOS has a coordinate of its own, after all others. Rows (token, depth) that no string of the
     language reaches are zero.
 
-    Raises:
-        ValueError: `d_model` is too small for the embedding.
+    `d_model` is `depth_embedding_size` at least.
     """
     size = depth_embedding_size(kind, language)
-    if d_model < size:
-        raise ValueError(
-            f"the {kind!r} embedding of Dyck({language.n_types},{language.max_depth}) needs "
-            f"d_model >= {size}, but d_model is {d_model}"
-        )
     n_brackets, max_depth = 2 * language.n_types, language.max_depth
     table = torch.zeros(n_brackets + 1, max_depth + 1, d_model, dtype=torch.float64)
     for token in range(n_brackets):
@@ -69,8 +63,7 @@ def depth_embedding_table(
 class DepthEmbed(nn.Module):
     """Embeds each token by its type and depth; takes the place of `HookedTransformer.embed`.
 
-    Depth is counted along the whole input, so the input must begin where the string does: a
-    key-value cache, which embeds one token at a time, cannot be used (`DyckTransformer` says so).
+    Depth is counted along the whole input, so the input must begin where the string does.
 
     Attributes:
         table: e(token, depth), ``[d_vocab, max_depth + 1, d_model]``; a buffer, never trained.

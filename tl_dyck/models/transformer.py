@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import trange
-from transformer_lens.utilities import USE_DEFAULT_VALUE, get_attention_mask, sample_logits
+from transformer_lens.utilities import USE_DEFAULT_VALUE, sample_logits
 
 from tl_dyck.check import check_integer
 from tl_dyck.language import build_tokenizer
@@ -34,8 +34,8 @@ class DyckTransformer(HookedTransformer):
     `blocks.0.attn.hook_pattern`, … What differs:
 
     - a minimal first layer ("onehot", "split", "yao") is a `DepthEmbed` in place of `embed`: it has
-      a `table`, no `W_E`, and needs whole strings, so a `past_kv_cache` is refused;
-    - `generate` re-reads the whole string for each new token, in every model;
+      a `table`, no `W_E`, and needs whole strings;
+    - there is no key-value cache: `generate` re-reads the whole string for each new token;
     - strings and tokens that are longer than `n_ctx` are refused, never cut.
 
     Build it with `build_model`.
@@ -90,25 +90,9 @@ class DyckTransformer(HookedTransformer):
         self._check_length(tokens)
         return tokens
 
-    def _checked(
-        self, tokens: Tensor, attention_mask: Tensor | None, past_kv_cache: Any
-    ) -> Tensor | None:
+    def _check(self, tokens: Tensor) -> None:
         self.language.check_tokens(tokens)  # an index of -1 would pass in silence
-        if past_kv_cache is not None:
-            if isinstance(self.embed, DepthEmbed):
-                raise ValueError(
-                    f"the {self.cfg.embedding!r} embedding depends on the depth, so on the whole "
-                    "string: run the model on whole strings, without past_kv_cache"
-                )
-            seen = past_kv_cache[0].past_keys.shape[1]
-            self._check_length(tokens, seen)
-            if attention_mask is None and seen == 0:
-                # BOS is the padding token too, and TransformerLens would hide one that stands alone
-                attention_mask = get_attention_mask(self.tokenizer, tokens, True)
-                if self.tokenizer.padding_side == "right":
-                    attention_mask[:, 0] = 1
         self._check_length(tokens)
-        return attention_mask
 
     @torch.inference_mode()
     def generate(
@@ -122,9 +106,7 @@ class DyckTransformer(HookedTransformer):
         top_p: float | None = None,
         temperature: float = 1.0,
         freq_penalty: float = 0.0,
-        use_past_kv_cache: bool = False,
         prepend_bos: bool | None = USE_DEFAULT_VALUE,
-        padding_side: Any = None,
         return_type: str = "input",
         verbose: bool = False,
     ) -> Any:
@@ -132,8 +114,7 @@ class DyckTransformer(HookedTransformer):
 
         Each new token is predicted from the whole string, exactly as ``model(string)`` predicts it,
         for the embedding of a bracket may depend on its depth. So there is no key-value cache, nor
-        padding for the model to see: `use_past_kv_cache` and `padding_side` change nothing. Prompts
-        are strings or tokens, not embeddings.
+        padding for the model to see. Prompts are strings or tokens, not embeddings.
 
         Args:
             input: a string, a list of strings, or tokens ``[batch, pos]`` (BOS first).
@@ -147,9 +128,7 @@ class DyckTransformer(HookedTransformer):
             top_p: draw from the likeliest that hold this probability only.
             temperature: divides the logits; 0 for the likeliest token.
             freq_penalty: subtracted from a token's logit for each time that it occurs.
-            use_past_kv_cache: without effect.
             prepend_bos: whether to put BOS in front of strings; the default is the configuration's.
-            padding_side: without effect.
             return_type: "str", "tokens", or "input" for what the input was. Tokens of a list are
                 padded on the left.
             verbose: whether to show a progress bar.

@@ -15,7 +15,7 @@ write the files that other verifiers read.
 """
 
 from tl_dyck.rnn.artefact import load_rnn, save_rnn
-from tl_dyck.rnn.attention import HistoryCarry, QueryCarry
+from tl_dyck.rnn.attention import QueryCarry
 from tl_dyck.rnn.config import (
     RNNConfig,
     RNNConfigError,
@@ -29,7 +29,6 @@ from tl_dyck.rnn.unsupported import ExportMismatchError, UnsupportedModelError
 
 __all__ = [
     "ExportMismatchError",
-    "HistoryCarry",
     "QueryCarry",
     "RNNConfig",
     "RNNConfigError",

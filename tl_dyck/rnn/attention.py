@@ -95,7 +95,7 @@ def attend_last(
 @final
 @dataclass(frozen=True)
 class QueryCarry:
-    """State carried between tokens without positions: layer 2's sums for every possible query.
+    """State carried between tokens: layer 2's sums for every possible query.
 
     Attributes:
         state: layer 1's state.
@@ -106,13 +106,3 @@ class QueryCarry:
     state: Int[Tensor, " batch"]
     queries: Float[Tensor, "query head d_head"]
     sums: Accumulator
-
-
-@final
-@dataclass(frozen=True)
-class HistoryCarry:
-    """State carried between tokens if queries are not known before: keys and values so far."""
-
-    state: Int[Tensor, " batch"]
-    keys: Float[Tensor, "batch pos head d_head"]
-    values: Float[Tensor, "batch pos head d_head"]

@@ -18,7 +18,6 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.checks import DyckStringError
 
-FORMAT_VERSION = 1
 """Version of the artefact's format; a reader refuses versions above its own."""
 
 
@@ -78,7 +77,6 @@ class RNNConfig(Configuration):
             texts cannot be tokenised with the alphabet alone.
         unknown_token: token for a word outside the alphabet; None if that is an error.
         model_name: name of the model it was exported from.
-        format_version: version of the artefact's format.
     """
 
     d_model: int = _whole()
@@ -105,7 +103,6 @@ class RNNConfig(Configuration):
     separator: str | None = choice(None, ("", " "))
     unknown_token: int | None = _whole(None, least=0)
     model_name: str = "custom"
-    format_version: int = _whole(FORMAT_VERSION)
 
     def __post_init__(self) -> None:
         try:
@@ -233,11 +230,6 @@ def check_weights(config: RNNConfig, weights: Mapping[str, Tensor]) -> None:
 
 def _check(c: RNNConfig) -> None:
     """Raise ValueError unless the fields, each of which is as it should be, go together."""
-    if c.format_version > FORMAT_VERSION:
-        raise ValueError(
-            f"format_version {c.format_version} is newer than {FORMAT_VERSION}, the newest this "
-            "version of tl_dyck reads; update tl_dyck."
-        )
     if type(c.model_name) is not str:
         raise ValueError(f"model_name must be a string, not {c.model_name!r}.")
     if type(c.residual) is not bool:

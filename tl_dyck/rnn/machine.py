@@ -33,9 +33,9 @@ Over a stream (`initial`, `step`) layer 2's recurrence needs the query, and the 
 
 - Without positions the set of queries is finite (token, or token × depth), so layer 2 runs for
   *all* of them side by side, and memory does not depend on the length.
-- With positions the query is known once the last token is: then either the length and last token
-  are fixed first and one pass in constant memory suffices (`last_logits` is that pass; the
-  certifiers build on it), or the stream keeps keys and values, as a transformer's cache does.
+- With positions the query is known once the last token is: the length and last token are fixed
+  first, and one pass in constant memory suffices (`last_logits` is that pass; the certifiers build
+  on it).
 
 Notation differs from the paper's in that vectors are rows, as in TransformerLens: weights multiply
 on the right.
@@ -55,7 +55,6 @@ from tl_dyck.language.checks import DyckStringError
 from tl_dyck.language.depth import clip_depth, depth_steps
 from tl_dyck.rnn.attention import (
     Accumulator,
-    HistoryCarry,
     QueryCarry,
     absorb,
     attend_causal,
@@ -256,52 +255,45 @@ class TwoLayerRNN(torch.nn.Module):
 
     # ------------------------------------------------------------------ streaming
 
-    def initial(self, batch: int = 1) -> QueryCarry | HistoryCarry:
+    def initial(self, batch: int = 1) -> QueryCarry:
         """The carry before the first token, for `batch` strings that are read side by side.
 
-        Without positions its size is batch * queries * head * (d_head + 2), whatever the length;
-        queries are the d_vocab tokens (times max_depth + 1 depths). With positions it keeps keys
-        and values: 2 * batch * head * d_head numbers per token read.
+        Its size is batch * queries * head * (d_head + 2), whatever the length; queries are the
+        d_vocab tokens (times max_depth + 1 depths).
+
+        Raises:
+            RNNInputError: the model has positions, so queries are not known before the last token.
         """
-        state = torch.full((batch,), self.start_state, device=self.device)
-        heads = (self.config.n_heads, self.config.d_head)
         if self.config.has_position:
-            none = torch.empty((batch, 0, *heads), dtype=self.dtype, device=self.device)
-            return HistoryCarry(state, none, none)
+            raise RNNInputError(
+                "a model with positions is not read token by token, for its queries are not known "
+                "before the last; give whole strings."
+            )
+        state = torch.full((batch,), self.start_state, device=self.device)
         queries = self.query(self.W_E.reshape(-1, self.config.d_model))
         shape = (batch, len(queries), self.config.n_heads)
         sums = empty_accumulator(shape, self.config.d_head, dtype=self.dtype, device=self.device)
         return QueryCarry(state, queries, sums)
 
     def step(
-        self, carry: QueryCarry | HistoryCarry, token: Int[Tensor, " batch"]
-    ) -> tuple[QueryCarry | HistoryCarry, Float[Tensor, "batch d_vocab_out"]]:
+        self, carry: QueryCarry, token: Int[Tensor, " batch"]
+    ) -> tuple[QueryCarry, Float[Tensor, "batch d_vocab_out"]]:
         """Read one token of each string: the new carry, and the logits at this position.
 
         The old carry stays valid, so that one prefix can be continued in several ways.
 
         Raises:
-            RNNInputError: a token outside the vocabulary, or more tokens than the model has
-                positions.
+            RNNInputError: a token outside the vocabulary.
         """
         token = token.to(self.device)
         self._check_tokens(token)
         state = self.next_state(carry.state, token)
-        if self.config.has_position and bool((self._positions(state) >= self.config.n_ctx).any()):
-            raise RNNInputError(f"more tokens than positions (n_ctx={self.config.n_ctx}).")
         r = self.embed(token, state)
-        key, value = self.key(r), self.value(r)
-        if isinstance(carry, QueryCarry):
-            scores = torch.einsum("qhe,bhe->bqh", carry.queries, key)
-            sums = absorb(carry.sums, scores, value[:, None])
-            place = torch.arange(len(token), device=r.device), self._query_index(token, state)
-            own = Accumulator(*(each[place] for each in sums))
-            return QueryCarry(state, carry.queries, sums), self.readout(r, own.output())
-        keys = torch.cat([carry.keys, key[:, None]], dim=1)
-        values = torch.cat([carry.values, value[:, None]], dim=1)
-        lengths = torch.full_like(state, keys.shape[1])
-        z = attend_last(self.query(r), keys, values, lengths)
-        return HistoryCarry(state, keys, values), self.readout(r, z)
+        scores = torch.einsum("qhe,bhe->bqh", carry.queries, self.key(r))
+        sums = absorb(carry.sums, scores, self.value(r)[:, None])
+        place = torch.arange(len(token), device=r.device), self._query_index(token, state)
+        own = Accumulator(*(each[place] for each in sums))
+        return QueryCarry(state, carry.queries, sums), self.readout(r, own.output())
 
     # -------------------------------------------------------- texts, named as in TransformerLens
 
@@ -365,9 +357,6 @@ class TwoLayerRNN(torch.nn.Module):
     def _unpack(self, states: Tensor) -> tuple[Tensor, Tensor]:
         width = 2 * self.config.n_ctx + 1
         return states.div(width, rounding_mode="floor"), states % width - self.config.n_ctx
-
-    def _positions(self, states: Tensor) -> Tensor:
-        return self._unpack(states)[0] if self.config.has_depth else states
 
     def _check_tokens(self, tokens: Tensor) -> None:
         if not tokens.numel():

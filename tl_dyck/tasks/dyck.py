@@ -78,11 +78,6 @@ class DyckTask:
                 )
 
     @property
-    def max_length(self) -> int:
-        """The longest string, in brackets, that training or testing uses."""
-        return max(*self.train_lengths, *self.long_lengths)
-
-    @property
     def entropy_floor(self) -> float:
         """The least cross-entropy, nats per token, that any model can reach on training strings."""
         return self.distribution.entropy_floor(self.train_lengths, self.mode)

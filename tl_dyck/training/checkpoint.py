@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from tl_dyck.files import CorruptFileError, MissingFileError, write_json
+from tl_dyck.files import CorruptFileError, write_json
 from tl_dyck.models import load_model, save_model
 from tl_dyck.predict import Accuracy
 from tl_dyck.records import (
@@ -36,7 +36,6 @@ from tl_dyck.training.config import HISTORY, STATUSES, TrainConfig, TrainResult
 
 _FORMAT = "tl_dyck.run/1"
 _MAYBE_NAN = ("loss", "floor")  # diverged; of a task whose floor nobody knows
-_TRIES = 20  # to read a checkpoint that another process keeps replacing
 
 
 class CheckpointError(CorruptFileError):
@@ -75,6 +74,8 @@ def read_checkpoint(
 ) -> tuple[Progress, dict[str, torch.Tensor]] | None:
     """The last saved progress and tensors, or None if there is no checkpoint.
 
+    Who reads has the folder's lock: nobody writes meanwhile.
+
     Raises:
         CheckpointError: it is corrupt, or of another run than `identity`.
     """
@@ -82,30 +83,14 @@ def read_checkpoint(
     if not path.exists():
         return None
     saved = _read(path, identity)
-    for _ in range(_TRIES):
-        try:
-            with described(path, "a checkpoint", CheckpointError):
-                progress = _from_json(saved)
-            return progress, read_named(path, saved, f"state-{progress.step}.safetensors")
-        except CorruptFileError as error:
-            # another process may have gone on meanwhile: it writes the next state, names it, and
-            # removes this one
-            if not path.exists():
-                return None
-            before, saved = saved, _read(path, identity)
-            if saved != before:
-                continue
-            hint = ". Delete"
-            if isinstance(error, MissingFileError):
-                hint = f", which {str(path)!r} names. Look whether another process is training "
-                hint += "there; if none is, delete"
-            raise CheckpointError(
-                f"{error}{hint} {str(folder)!r} to train again from the start."
-            ) from error
-    raise CheckpointError(
-        f"another process is training in {str(folder)!r}: its checkpoint was replaced {_TRIES} "
-        "times while it was read; wait for it to end, or choose another folder"
-    )
+    try:
+        with described(path, "a checkpoint", CheckpointError):
+            progress = _from_json(saved)
+        return progress, read_named(path, saved, f"state-{progress.step}.safetensors")
+    except CorruptFileError as error:
+        raise CheckpointError(
+            f"{error}. Delete {str(folder)!r} to train again from the start."
+        ) from error
 
 
 def save_result(result: TrainResult, folder: Path) -> None:

@@ -38,26 +38,9 @@ class ContrastiveRegularizer:
 
     Attributes:
         language: whose brackets the prefixes are made of.
-        max_pairs: largest r; None for the language's depth.
-
-    Raises:
-        ValueError: `max_pairs` is not between 1 and the language's depth.
     """
 
     language: DyckLanguage
-    max_pairs: int | None = None
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.most <= self.language.max_depth:
-            raise ValueError(
-                f"max_pairs must be between 1 and the depth {self.language.max_depth} of "
-                f"{self.language}, not {self.max_pairs}"
-            )
-
-    @property
-    def most(self) -> int:
-        """The largest r."""
-        return self.language.max_depth if self.max_pairs is None else self.max_pairs
 
     def prefixed(
         self, tokens: Int[Tensor, "batch pos"], *, generator: torch.Generator
@@ -74,7 +57,7 @@ class ContrastiveRegularizer:
             the longer strings, and by how many positions each was shifted (2r).
         """
         batch, length = tokens.shape
-        pairs = torch.randint(1, self.most + 1, (batch,), generator=generator)
+        pairs = torch.randint(1, self.language.max_depth + 1, (batch,), generator=generator)
         kind = torch.randint(self.language.n_types, (batch,), generator=generator)
         pairs, kind = pairs.to(tokens.device), kind.to(tokens.device)
         here = torch.arange(length + 2 * int(pairs.max()), device=tokens.device)
@@ -96,7 +79,7 @@ class ContrastiveRegularizer:
 
         Args:
             model: maps tokens to logits; a `HookedTransformer` or ``partial(lean_logits, model)``.
-                It must be able to read 2 · max_pairs tokens more than there are.
+                It must be able to read 2 D tokens more than there are.
             tokens: strings on the model's device, BOS first; BOS at the end is filling.
             generator: of the prefixes, on the CPU.
 

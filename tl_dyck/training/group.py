@@ -139,7 +139,7 @@ class SeedGroup:
         """Strings, then the same with a prefix; lengths with BOS; each prefix's shift."""
         language: Any = self.runs[0].task.language
         regularizer, n_runs = ContrastiveRegularizer(language), len(self.runs)
-        longest = tokens.shape[2] + 2 * regularizer.most
+        longest = tokens.shape[2] + 2 * language.max_depth
         both = tokens.new_full((len(tokens), 2 * tokens.shape[1], longest), language.bos_token)
         both[:, : tokens.shape[1], : tokens.shape[2]] = tokens
         shift = torch.empty_like(lengths)

@@ -52,7 +52,6 @@ def train_seeds(
     folder: str | Path | None = None,
     n_jobs: int | None = None,
     progress: bool = True,
-    together: bool | None = None,
     on_model: Callable[[int, DyckTransformer, Path], None] | None = None,
     on_result: Callable[[TrainResult, Path], None] | None = None,
 ) -> list[TrainResult]:
@@ -80,8 +79,6 @@ def train_seeds(
         n_jobs: worker processes of one thread each, see `tl_dyck.workers.check_jobs`; None for one
             per core on the CPU, for one on a GPU.
         progress: whether to show a progress bar.
-        together: None for the rule above, False for one by one, True for groups however wide the
-            model.
         on_model: called with step, model and folder, in the process that trains, at every row of a
             history; after a resumption, again for what comes after the checkpoint.
         on_result: called likewise with result and folder when a run has ended, also if it had
@@ -104,7 +101,7 @@ def train_seeds(
         train = partial(
             train_together, config, task, options=options, on_model=on_model, on_result=on_result
         )
-        groups = seed_groups(config, wanted, jobs, together)
+        groups = seed_groups(config, wanted, jobs)
         errors = _train_groups(
             partial(_train_group, root, config.model_name, train), groups, jobs, progress
         )
@@ -168,21 +165,17 @@ def _train_groups(
     return errors
 
 
-def seed_groups(
-    config: DyckTransformerConfig, seeds: list[int], n_jobs: int, together: bool | None = None
-) -> list[list[int]]:
+def seed_groups(config: DyckTransformerConfig, seeds: list[int], n_jobs: int) -> list[list[int]]:
     """Divide seeds into groups that are trained together; see `train_seeds` for the rule."""
-    number = max(-(-len(seeds) // most_together(config, together)), min(n_jobs, len(seeds)))
+    number = max(-(-len(seeds) // most_together(config)), min(n_jobs, len(seeds)))
     return [seeds[i::number] for i in range(number)]
 
 
-def most_together(config: DyckTransformerConfig, together: bool | None = None) -> int:
+def most_together(config: DyckTransformerConfig) -> int:
     """The measured rule, see `train_seeds`."""
-    if together is False:
-        return 1
     if str(config.device).startswith("cuda"):
         return _ON_GPU
-    return _ON_CPU if together or config.d_model <= _WIDEST else 1
+    return _ON_CPU if config.d_model <= _WIDEST else 1
 
 
 def _train_group(

@@ -19,10 +19,10 @@ from typing import Any
 from tl_dyck.certify import Certificate, CertifyError, PerturbationSpace, conclude
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.files import ensure_folder, read_text
+from tl_dyck.files import ensure_folder, read_text, write_bytes
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.rnn.onnx import save_onnx
-from tl_dyck.rnn.vnnlib import embedding_box, save_vnnlib, vnnlib_property
+from tl_dyck.rnn.vnnlib import embedding_box, vnnlib_property
 
 # VNN-COMP's answers, and the words that some tools use for them
 _ANSWERS = {word: word for word in ("unsat", "sat", "timeout", "unknown")}
@@ -61,7 +61,8 @@ def onnx_vnnlib(
     place = Path(tempfile.mkdtemp(prefix="tl-dyck-")) if folder is None else ensure_folder(folder)
     network = save_onnx(rnn, place / "network.onnx", len(allowed))
     text = vnnlib_property(*embedding_box(rnn, allowed), target, rnn.config.d_vocab_out)
-    prop = save_vnnlib(text, place / "property.vnnlib")
+    prop = place / "property.vnnlib"
+    write_bytes(prop, text.encode())
     where = f"the files are {network} and {prop}"
     answer, reason = "unknown", "no verifier command was given"
     if command is not None:

@@ -37,19 +37,15 @@ def second_smallest_norm(
 
     Args:
         base: what is in every sum.
-        choices: one of which is added per level; at least two choices.
+        choices: one of which is added per level; at least a level, and two choices.
 
     Returns:
         The norm of that sum, computed from the vectors themselves.
 
     Raises:
-        ValueError: fewer than two choices, no level, too many sums, or numbers that are not finite.
+        ValueError: too many sums, or numbers that are not finite.
     """
     levels, k, _ = choices.shape
-    if levels < 1 or k < 2:
-        raise ValueError(
-            f"a second smallest norm needs a level and two choices, not {levels} and {k}"
-        )
     if k**levels > _MOST:
         raise ValueError(
             f"the shortest of {k}^{levels} sums is asked for, but at most {_MOST:,} can be tried: "

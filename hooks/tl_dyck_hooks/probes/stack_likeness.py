@@ -46,11 +46,10 @@ class StackLikeness:
         chance: expectation of `mass` and `argmax`, for uniform rows and for rows that are uniform
             on the simplex: mean of 1 / number of allowed positions.
         chance_at_closing: likewise.
-        ceiling: the most that `mass` and `argmax` can be for a head that gives equal weight to
-            equal brackets of equal depth, as every head without positions behind a minimal first
-            layer does: mean of 1 / number of brackets that it cannot tell from the top of the
-            stack.
-        ceiling_at_closing: likewise.
+        ceiling_at_closing: the most that `mass_at_closing` and `argmax_at_closing` can be for a
+            head that gives equal weight to equal brackets of equal depth, as every head without
+            positions behind a minimal first layer does: mean of 1 / number of brackets that it
+            cannot tell from the top of the stack.
         n_queries: number of queries, closing ones included.
     """
 
@@ -60,7 +59,6 @@ class StackLikeness:
     argmax_at_closing: Float[np.ndarray, "layer head"]
     chance: float
     chance_at_closing: float
-    ceiling: float
     ceiling_at_closing: float
     n_queries: int
 
@@ -161,7 +159,6 @@ def _of_strings(
         argmax_at_closing=mean(is_top, closing),
         chance=float(mean(chance, queries)),
         chance_at_closing=float(mean(chance, closing)),
-        ceiling=float(mean(ceiling, queries)),
         ceiling_at_closing=float(mean(ceiling, closing)),
         n_queries=int(queries.sum()),
     )

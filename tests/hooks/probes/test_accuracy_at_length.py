@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from tests.hooks.probes.test_balance_violation import make_model
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.pairs import pair_counts
-from tl_dyck.models import build_model, construct, get_config
+from tl_dyck.models import build_model, construct, get_config, lean_logits
 from tl_dyck.states import StateIndex
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck_hooks.probes import accuracy_at_length
@@ -22,7 +23,7 @@ TASK = load_task("dyck-2-4")
 def held_to_measurement(model, task, n=150):
     """The prediction, after it was held to what is measured on strings."""
     found = accuracy_at_length(model, task.closing_lengths(long=True), task.distribution)
-    measured = task.closing_accuracy(model, n=n, long=True)
+    measured = task.closing_accuracy(partial(lean_logits, model), n=n, long=True)
     error = math.hypot(found.error, measured.after_close_error)
     assert found.after_close == pytest.approx(measured.after_close, abs=4 * error + 0.005)
     for mine, theirs in zip(found.after_close_by_depth, measured.after_close_by_depth, strict=True):
@@ -88,7 +89,7 @@ def test_among_closing_brackets_it_is_what_strings_give():
     asked = language.is_close(tokens[:, -1]) & (right >= 0)
     tokens = torch.cat([torch.full((8000, 1), language.bos_token), tokens], dim=1)[asked]
     with torch.no_grad():
-        answers = 2 * model(tokens)[:, -1, 1:4:2].argmax(-1) + 1
+        answers = 2 * lean_logits(model, tokens)[:, -1, 1:4:2].argmax(-1) + 1
     measured = (answers == right[asked]).double().mean().item()
     found = accuracy_at_length(model, 61)
     assert found.after_close == 0
@@ -184,7 +185,7 @@ def test_pooled_over_answers_it_is_what_strings_give():
     )
     tokens = torch.cat([torch.full((len(strings), 1), language.bos_token), strings], 1)
     with torch.no_grad():
-        answers = model(tokens).argmax(-1)
+        answers = lean_logits(model, tokens).argmax(-1)
     right = asked = 0
     for length in lengths:  # brackets, the one to be predicted included
         here = language.is_close(tokens[:, length - 1]) & language.is_close(tokens[:, length])

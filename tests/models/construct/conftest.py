@@ -9,27 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.enumerated import stacks
 from tl_dyck import DyckLanguage
-
-
-def stacks(tokens: list[int], k: int) -> list[list[int]]:
-    """Positions of the open brackets after each token; BOS is 2k."""
-    found: list[list[int]] = []
-    stack: list[int] = []
-    for position, token in enumerate(tokens):
-        if token < 2 * k:
-            if token % 2 == 0:
-                stack.append(position)
-            else:
-                assert tokens[stack.pop()] == token - 1
-        found.append(list(stack))
-    return found
 
 
 def true_probabilities(tokens: list[int], k: int, deepest: int, q: float) -> Tensor:
     """P(next token) after each token, ``[pos, 2k + 1]``."""
     rows = []
-    for stack in stacks(tokens, k):
+    for stack in stacks(tokens):
         chance = 1.0 if not stack else 0.0 if len(stack) == deepest else q
         row = [0.0] * (2 * k + 1)
         for t in range(k):
@@ -79,9 +66,3 @@ def prefix() -> Callable[..., list[int]]:
         return random_prefix(language, length, q, random.Random(seed))
 
     return draw
-
-
-@pytest.fixture(scope="session")
-def open_positions() -> Callable[..., list[list[int]]]:
-    """The stack after each token."""
-    return stacks

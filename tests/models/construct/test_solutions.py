@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.enumerated import stacks
 from tl_dyck import (
     DyckLanguage,
     UnknownNameError,
@@ -109,7 +110,7 @@ def test_uniform_attention_is_uniform(first_layer: str, prefix: Any) -> None:
         assert torch.allclose(cache["pattern", layer][0, 0], expected, atol=1e-15)
 
 
-def test_the_first_layer_by_attention_is_minimal(prefix: Any, open_positions: Any) -> None:
+def test_the_first_layer_by_attention_is_minimal(prefix: Any) -> None:
     """It writes the states of Eq. 19, and nothing that depends on more than token and depth."""
     language = DyckLanguage(2, 5)
     model = construct.uniform_attention(language, first_layer="attention", n_ctx=301)
@@ -119,7 +120,7 @@ def test_the_first_layer_by_attention_is_minimal(prefix: Any, open_positions: An
         tokens = prefix(language, 300, seed=seed)
         _, cache = model.run_with_cache(torch.tensor([tokens]))
         stream = cache["resid_pre", 1][0]
-        for token, stack, vector in zip(tokens, open_positions(tokens, 2), stream, strict=True):
+        for token, stack, vector in zip(tokens, stacks(tokens), stream, strict=True):
             depth = len(stack)
             state = n_states - 1 if token == 4 else token * 5 + depth - (token % 2 == 0)
             one_hot = torch.zeros(n_states, dtype=torch.float64)
@@ -137,14 +138,14 @@ def test_the_first_layer_by_attention_is_minimal(prefix: Any, open_positions: An
     length=st.integers(1, 200),
 )
 def test_stack_attention_is_on_top(
-    gap: float, seed: int, deepest: int, length: int, prefix: Any, open_positions: Any
+    gap: float, seed: int, deepest: int, length: int, prefix: Any
 ) -> None:
     """The bound of the docstring, at every position; BOS stands for an empty stack."""
     language = DyckLanguage(2, deepest)
     tokens = prefix(language, length, seed=seed)
     _, cache = construct.stack(language, gap=gap, n_ctx=201).run_with_cache(torch.tensor([tokens]))
     pattern = cache["pattern", 0][0, 0]
-    top = [stack[-1] if stack else 0 for stack in open_positions(tokens, 2)]
+    top = [stack[-1] if stack else 0 for stack in stacks(tokens)]
     on_top = pattern[torch.arange(length + 1), top]
     bound = math.exp(-gap) * (1 + 1 / (1 - math.exp(-gap)))
     assert float((1 - on_top).max()) <= bound + 1e-9
@@ -163,10 +164,10 @@ def test_probes_say_what_theory_says() -> None:
     assert float(balance_violation(construct.uniform_attention(task.language))) == 0
 
 
-def test_hundreds_of_patterns_one_function(prefix: Any) -> None:
+def test_dozens_of_patterns_one_function(prefix: Any) -> None:
     language = DyckLanguage(2, 3)
     tokens = torch.tensor([prefix(language, 40, seed=seed) for seed in range(3)])
-    models = [construct.balanced(language, seed=seed, n_ctx=41) for seed in range(200)]
+    models = [construct.balanced(language, seed=seed, n_ctx=41) for seed in range(60)]
     with torch.no_grad():
         patterns, logits = [], []
         for model in models:
@@ -175,7 +176,7 @@ def test_hundreds_of_patterns_one_function(prefix: Any) -> None:
             logits.append(out)
     assert max(float((out - logits[0]).abs().max()) for out in logits) < 1e-9
     flat = torch.stack(patterns).flatten(1)
-    first, second = torch.triu_indices(200, 200, 1)
+    first, second = torch.triu_indices(60, 60, 1)
     distance = torch.cdist(flat, flat)[first, second].square()
     assert distance.min() > 1  # no two alike
     variation = attention_variation(models[:30], n_bootstrap=50)

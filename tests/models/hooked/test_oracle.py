@@ -12,7 +12,6 @@ import pytest
 import torch
 import transformer_lens
 from torch import Tensor
-from transformer_lens import TransformerLensKeyValueCache
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from tests.cases import CASES, case
@@ -31,7 +30,11 @@ pytestmark = [
 ]
 
 Theirs = transformer_lens.HookedTransformer if installed.MAJOR < 4 else object
-NOT_TAKEN = {"generate": ("generation_kwargs",)}
+NOT_TAKEN = {
+    "generate": ("generation_kwargs", "use_past_kv_cache", "padding_side"),
+    "forward": ("past_kv_cache",),
+    "input_to_embed": ("past_kv_cache",),
+}
 #: TransformerLens has no block that hands on what it normalised, nor one without a residual link.
 LACKING = ("eq49", "bare")
 NAMES = [c.name for c in CASES if getattr(c.build(n_ctx=2).cfg, "block", "") not in LACKING]
@@ -224,8 +227,6 @@ RUNS: dict[str, Callable[[Any, Tensor], Any]] = {
     "logit attribution": lambda m, t: m.run_with_cache(t)[1].logit_attrs(
         m.run_with_cache(t)[1].decompose_resid(), tokens=2
     ),
-    "key-value cache": lambda m, t: _in_two_parts(m, t, None),
-    "key-value cache and mask": lambda m, t: _in_two_parts(m, t, (t > 1).long()),
     "permanent hook": lambda m, t: _with_permanent(m, t),
     "copy": lambda m, t: copy.deepcopy(m)(t),
     "double": lambda m, t: m.to(torch.float64, print_details=False)(t),
@@ -238,19 +239,6 @@ def _with_gradients(model: Any, tokens: Tensor) -> dict[str, Tensor]:
     model(tokens, return_type="loss").backward()
     model.reset_hooks()
     return dict(cache)
-
-
-def _in_two_parts(model: Any, tokens: Tensor, mask: Tensor | None) -> list[Tensor]:
-    cache = TransformerLensKeyValueCache.init_cache(model.cfg, "cpu", len(tokens))
-    parts = ((slice(0, 4)), (slice(4, None)))
-    return [
-        model(
-            tokens[:, part],
-            past_kv_cache=cache,
-            attention_mask=None if mask is None else mask[:, part],
-        )
-        for part in parts
-    ]
 
 
 def _with_permanent(model: Any, tokens: Tensor) -> list[Tensor]:
@@ -365,9 +353,6 @@ STRINGS: dict[str, Callable[[Any], Any]] = {
         m(["[", "()[]"], padding_side=side, return_type="loss") for side in ("left", "right")
     ],
     "loss without BOS": lambda m: m("()[]", prepend_bos=False, return_type="loss"),
-    "key-value cache": lambda m: m(
-        ["[", "()[]"], past_kv_cache=TransformerLensKeyValueCache.init_cache(m.cfg, "cpu", 2)
-    ),
     "settings": lambda m: [
         *(m.cfg.d_vocab, m.cfg.d_vocab_out, m.cfg.tokenizer_prepends_bos),
         m.tokenizer.padding_side,

@@ -12,7 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-from transformer_lens import TransformerLensKeyValueCache
 from transformer_lens.config import TransformerLensConfig
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -86,18 +85,6 @@ def test_folding_twice_is_folding_once() -> None:
     model.process_weights_()
     for name, value in model.named_parameters():
         torch.testing.assert_close(value, once[name], rtol=1e-6, atol=1e-6)
-
-
-def test_a_cache_without_a_tokenizer_needs_a_mask() -> None:
-    model = plain(own)
-    tokens = torch.tensor([[0, 1, 2]])
-    cache = TransformerLensKeyValueCache.init_cache(model.cfg, "cpu", 1)
-    with pytest.raises(ValueError, match="together with attention_mask"):
-        model(tokens, past_kv_cache=cache)
-    ones = torch.ones_like(tokens)
-    torch.testing.assert_close(
-        model(tokens, past_kv_cache=cache, attention_mask=ones), model(tokens)
-    )
 
 
 def test_the_package_hands_out_the_classes_of_the_installed_release() -> None:

@@ -92,14 +92,14 @@ class _Matrix:
     def __init__(self, matrix: Float[Tensor, "pos pos"]) -> None:
         self.matrix = matrix.detach().clone()
 
-    def rows(self, n_query: int, n_key: int) -> Float[Tensor, "1 query key"]:
-        """The last `n_query` rows of the pattern on `n_key` tokens."""
-        if n_key > len(self.matrix):
+    def on(self, length: int) -> Float[Tensor, "1 query key"]:
+        """The pattern on so many tokens."""
+        if length > len(self.matrix):
             raise ValueError(
                 f"the decoy's pattern is for at most {len(self.matrix)} tokens, but the input has "
-                f"{n_key}: give decoy_head a larger matrix, or a function of the tokens"
+                f"{length}: give decoy_head a larger matrix, or a function of the tokens"
             )
-        return self.matrix[None, n_key - n_query : n_key, :n_key]
+        return self.matrix[None, :length, :length]
 
 
 @final
@@ -115,16 +115,16 @@ class _FromTokens:
         model.embed.register_forward_pre_hook(self._record)
         model.register_forward_hook(self._forget)
 
-    def rows(self, n_query: int, n_key: int) -> Float[Tensor, "batch query key"]:
+    def on(self, length: int) -> Float[Tensor, "batch query key"]:
         """As for a matrix."""
-        if self.now is None or self.now.shape[1] != n_key:
+        if self.now is None or self.now.shape[1] != length:
             raise ValueError(
                 "this decoy head draws its pattern from the tokens, so the model must be run from "
-                "its tokens on (not from a later layer), without a key-value cache"
+                "its tokens on, not from a later layer"
             )
         found = self.function(self.now)
         _check_pattern(found, tuple(self.now.shape), "the decoy's pattern")
-        return found[:, n_key - n_query :]
+        return found
 
     def _record(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         self.now = arguments[0]
@@ -149,7 +149,7 @@ class DecoyAttention(Attention):
         scores: Tensor = super().calculate_attention_scores(q, k)
         scores = scores.clone()
         for head, pattern in self.shown.items():
-            rows = pattern.rows(scores.shape[-2], scores.shape[-1])
+            rows = pattern.on(scores.shape[-1])
             scores[:, head] = rows.to(device=scores.device, dtype=scores.dtype).log()
         return scores
 

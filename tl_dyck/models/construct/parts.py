@@ -46,8 +46,6 @@ class States(StateIndex):
     def __init__(self, language: DyckLanguage, coordinates: Coordinates) -> None:
         super().__init__(language, packed=True)
         self.size = len(coordinates.take(self.bos + 1))
-        if coordinates.size > self.size:
-            raise ValueError("states have the first coordinates; take others after them")
 
     @property
     def closing(self) -> list[int]:
@@ -162,11 +160,3 @@ def _row(
     if closes:
         row[closes] = math.log1p(-chance_open)
     return row
-
-
-def check_q(q: float) -> None:
-    """Refuse a q for which some prefixes never occur."""
-    if not 0 < q < 1:
-        raise ValueError(
-            f"q must be strictly between 0 and 1, got {q}: otherwise some prefixes never occur"
-        )

@@ -28,13 +28,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.language import DyckLanguage
+from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models.construct.first_layer import CountCoordinates, write_first_layer
 from tl_dyck.models.construct.parts import (
     LN_C,
     Coordinates,
     States,
-    check_q,
     empty_model,
     write_decoder,
     write_unembed,
@@ -85,7 +84,7 @@ def uniform_attention(
         UnknownNameError: no such `first_layer`.
         ValueError: `q` is not strictly between 0 and 1, or `ln_c` is not positive.
     """
-    check_q(q)
+    DyckDistribution(language, q)  # refuses a q for which some prefixes never occur
     if first_layer not in ("minimal", "attention"):
         raise unknown_name("first_layer", first_layer, ("minimal", "attention"))
     coordinates = Coordinates()
@@ -155,7 +154,7 @@ def balanced(
         ValueError: `q` is not strictly between 0 and 1, `spread` is negative, or it is so large
             that at length `n_ctx` rounding errors could exceed the weight of the top of the stack.
     """
-    check_q(q)
+    DyckDistribution(language, q)  # refuses a q for which some prefixes never occur
     if not 0 <= spread < math.inf:
         raise ValueError(
             f"spread is a standard deviation, so it must be finite and not negative, got {spread}"
@@ -262,7 +261,7 @@ def stack(
     Raises:
         ValueError: `q` is not strictly between 0 and 1, or `gap` is not a positive number.
     """
-    check_q(q)
+    DyckDistribution(language, q)  # refuses a q for which some prefixes never occur
     if not 0 < gap < math.inf:
         raise ValueError(f"gap must be positive and finite, got {gap}")
     k, deepest = language.n_types, language.max_depth

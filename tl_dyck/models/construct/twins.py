@@ -6,10 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import final
 
-import torch
-
-from tl_dyck.models.construct import plan as planning
-from tl_dyck.models.construct.plan import Plan
+from tl_dyck.models.construct.plan import Plan, random_network
 from tl_dyck.models.construct.pruning import Pruning, check_alike, check_bound, check_epsilon, prune
 from tl_dyck.models.transformer import DyckTransformer
 
@@ -41,7 +38,6 @@ def twins(
     *,
     shared: str,
     epsilon: float,
-    random_network: DyckTransformer | None = None,
     items: int = 24,
     seed: int = 0,
     scale: float = 1.0,
@@ -62,7 +58,6 @@ def twins(
         shared: name of the parameter of the random network, such as ``"blocks.1.attn.W_Q"`` or
             ``"unembed.W_U"``.
         epsilon: as for `prune_to`, for both.
-        random_network: the network to prune; None to draw one that fits.
         items: of the network to draw, see `construct.random_network`.
         seed: likewise.
         scale: likewise.
@@ -75,12 +70,14 @@ def twins(
     check_epsilon(epsilon)
     check_alike("the targets", target_a, target_b, "twins come from one random network")
     plan, in_use = _plan(shared, target_a, target_b)
-    network = random_network
-    if network is None:
-        spare = int(plan.idle is not None)
-        network = planning.random_network(
-            target_a, target_b, items=items, seed=seed, scale=scale, spare_layers=spare
-        )
+    network = random_network(
+        target_a,
+        target_b,
+        items=items,
+        seed=seed,
+        scale=scale,
+        spare_layers=int(plan.idle is not None),
+    )
     if shared not in dict(network.named_parameters()):
         raise ValueError(
             f"the random network has no parameter {shared!r}; it has blocks 0 to "
@@ -90,11 +87,6 @@ def twins(
     a, b = (prune(target, network, plan, keep) for target in (target_a, target_b))
     for pruning in (a, b):
         check_bound(pruning, plan, epsilon)
-    if not torch.equal(a.model.get_parameter(shared), b.model.get_parameter(shared)):
-        raise RuntimeError(
-            f"the twins differ in {shared!r}, which the layout alone should have fixed: "
-            "this is a bug"
-        )
     return Twins(a, b, shared, in_use)
 
 

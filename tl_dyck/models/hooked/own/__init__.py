@@ -1,7 +1,7 @@
 """The decoder that all models of ours are: TransformerLens 3's class, as far as it is needed.
 
 It is built on what TransformerLens 4 keeps: hook points, `HookedRootModule`, `ActivationCache`,
-`FactoredMatrix`, the key-value cache, utilities. On TransformerLens 3 it is a subclass of that
+`FactoredMatrix`, utilities. On TransformerLens 3 it is a subclass of that
 class and computes nothing by it; tests hold the one to the other bit for bit.
 """
 

@@ -72,7 +72,7 @@ class Attention(nn.Module):
         query_input: Tensor,
         key_input: Tensor,
         value_input: Tensor,
-        past_kv_cache_entry: Any = None,
+        past_kv_cache_entry: None = None,
         attention_mask: Tensor | None = None,
     ) -> Tensor:
         """Attend.
@@ -82,22 +82,20 @@ class Attention(nn.Module):
                 ``[batch, pos, head, d_model]``.
             key_input: likewise.
             value_input: likewise.
-            past_kv_cache_entry: keys and values of earlier tokens; those of these are appended.
-            attention_mask: which tokens, earlier ones included, are no padding ``[batch, key]``.
+            past_kv_cache_entry: TransformerLens 3's blocks give it; None.
+            attention_mask: which tokens are no padding ``[batch, pos]``.
 
         Returns:
             What is added to the residual stream, ``[batch, pos, d_model]``.
         """
+        if past_kv_cache_entry is not None:
+            raise ValueError("this attention reads whole strings, without a key-value cache")
         q = self.hook_q(_by_head(query_input, self.W_Q, self.b_Q))
         k = self.hook_k(_by_head(key_input, self.W_K, self.b_K))
         v = self.hook_v(_by_head(value_input, self.W_V, self.b_V))
-        n_past = 0
-        if past_kv_cache_entry is not None:
-            n_past = past_kv_cache_entry.past_keys.shape[1]
-            k, v = past_kv_cache_entry.append(k, v)
         scores = self.calculate_attention_scores(q, k)
         if self.cfg.attention_dir == "causal":
-            scores = self.apply_causal_mask(scores, n_past, attention_mask)
+            scores = self.apply_causal_mask(scores, attention_mask)
         pattern = F.softmax(self.hook_attn_scores(scores), dim=-1)
         # a query that sees nothing attends to nothing
         pattern = torch.where(torch.isnan(pattern), torch.zeros_like(pattern), pattern)
@@ -109,16 +107,11 @@ class Attention(nn.Module):
         return q.permute(0, 2, 1, 3) @ k.permute(0, 2, 3, 1) / self.attn_scale
 
     def apply_causal_mask(
-        self, attn_scores: Tensor, past_kv_pos_offset: int = 0, attention_mask: Tensor | None = None
+        self, attn_scores: Tensor, attention_mask: Tensor | None = None
     ) -> Tensor:
         """Scores with −∞ at later keys, and at keys that are padding."""
-        n_query, n_key = attn_scores.shape[-2:]
-        if n_key != past_kv_pos_offset + n_query:
-            raise ValueError(
-                f"{n_query} queries and {past_kv_pos_offset} earlier keys do not make {n_key} keys"
-            )
-        key = torch.arange(n_key, device=attn_scores.device)
-        seen = key <= key[past_kv_pos_offset:, None]
+        key = torch.arange(attn_scores.shape[-1], device=attn_scores.device)
+        seen = key <= key[:, None]
         if attention_mask is not None:
             seen = seen & attention_mask[:, None, None, :].bool()
         return torch.where(seen, attn_scores, self.IGNORE)

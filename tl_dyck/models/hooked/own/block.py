@@ -58,18 +58,12 @@ class TransformerBlock(nn.Module):
             self.hook_resid_mid = HookPoint()
         self.hook_resid_post = HookPoint()
 
-    def forward(
-        self,
-        resid_pre: Tensor,
-        past_kv_cache_entry: Any = None,
-        attention_mask: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, resid_pre: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Run the block.
 
         Args:
             resid_pre: the residual stream, ``[batch, pos, d_model]``.
-            past_kv_cache_entry: keys and values of earlier tokens.
-            attention_mask: which tokens, earlier ones included, are no padding.
+            attention_mask: which tokens are no padding.
 
         Returns:
             The residual stream after it, of the same shape.
@@ -80,7 +74,6 @@ class TransformerBlock(nn.Module):
             query_input=self.ln1(query),
             key_input=self.ln1(key),
             value_input=self.ln1(value),
-            past_kv_cache_entry=past_kv_cache_entry,
             attention_mask=attention_mask,
         )
         if self.cfg.use_normalization_before_and_after:

@@ -116,7 +116,9 @@ class HookedTransformerConfig(TransformerLensConfig):
         if self.device is None:
             self.device = str(get_device())
         if self.seed is not None:
-            self.set_seed_everywhere(self.seed)
+            torch.manual_seed(self.seed)
+            random.seed(self.seed)
+            np.random.seed(self.seed)  # noqa: NPY002 (it is the global state that is to be set)
         super().__post_init__()
         if self.use_attn_scale and self.attn_scale == -1.0:
             self.attn_scale = math.sqrt(self.d_head)
@@ -127,12 +129,6 @@ class HookedTransformerConfig(TransformerLensConfig):
         attention = 4 * self.d_model * self.d_head * self.n_heads
         mlp = 0 if self.attn_only else 2 * self.d_model * (self.d_mlp or 0)
         self.n_params = self.n_layers * (attention + mlp)
-
-    def set_seed_everywhere(self, seed: int) -> None:
-        """Reseed torch, NumPy and `random`."""
-        torch.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002 (it is the global state that is to be set)
 
     def is_layer_norm_activation(self) -> bool:
         """Whether the activation ends with a LayerNorm."""

@@ -127,23 +127,13 @@ class PosEmbed(nn.Module):
         self.cfg = cfg
         self.W_pos = empty(cfg.n_ctx, cfg.d_model, dtype=cfg.dtype)
 
-    def forward(
-        self, tokens: Tensor, past_kv_pos_offset: int = 0, attention_mask: Tensor | None = None
-    ) -> Tensor:
-        """The positions of ``[batch, pos]``; padding is not counted and gets zeros.
-
-        Args:
-            tokens: the input.
-            past_kv_pos_offset: how many tokens a key-value cache holds already.
-            attention_mask: which tokens, those in the cache included, are no padding.
-        """
+    def forward(self, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """The positions of ``[batch, pos]``; padding is not counted and gets zeros."""
         batch, length = tokens.shape
         if attention_mask is None:
-            rows = self.W_pos[past_kv_pos_offset : past_kv_pos_offset + length]
-            return rows.expand(batch, -1, -1).clone()
-        rows = self.W_pos[get_offset_position_ids(past_kv_pos_offset, attention_mask)]
-        padding = attention_mask[:, past_kv_pos_offset : past_kv_pos_offset + length] == 0
-        return rows.masked_fill(padding[:, :, None], 0)
+            return self.W_pos[:length].expand(batch, -1, -1).clone()
+        rows = self.W_pos[get_offset_position_ids(0, attention_mask)]
+        return rows.masked_fill(attention_mask[:, :, None] == 0, 0)
 
 
 class MLP(nn.Module):

@@ -102,7 +102,6 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
         shortformer_pos_embed: None = None,
         attention_mask: Tensor | None = None,
         stop_at_layer: int | None = None,
-        past_kv_cache: Any = None,
     ) -> Any:
         """Run the model.
 
@@ -120,7 +119,6 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
             attention_mask: 1 where a token is no padding ``[batch, pos]``; by default padding is
                 looked for where it matters, on the left.
             stop_at_layer: block before which to stop, and to return the residual stream.
-            past_kv_cache: keys, values and mask of earlier tokens; these are appended.
 
         Raises:
             UnknownNameError: no such `return_type`.
@@ -134,17 +132,12 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
                     prepend_bos=prepend_bos,
                     padding_side=padding_side,
                     attention_mask=attention_mask,
-                    past_kv_cache=past_kv_cache,
                 )
             else:
                 assert isinstance(input, Tensor), "start_at_layer takes a residual stream, no text"
                 residual = input
             for index in range(*slice(start_at_layer, stop_at_layer).indices(self.cfg.n_layers)):
-                residual = self.blocks[index](
-                    residual,
-                    past_kv_cache_entry=None if past_kv_cache is None else past_kv_cache[index],
-                    attention_mask=attention_mask,
-                )
+                residual = self.blocks[index](residual, attention_mask=attention_mask)
             if stop_at_layer is not None:
                 return residual
             if self.cfg.normalization_type is not None:
@@ -163,13 +156,12 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
         prepend_bos: bool | None = USE_DEFAULT_VALUE,
         padding_side: Any = USE_DEFAULT_VALUE,
         attention_mask: Tensor | None = None,
-        past_kv_cache: Any = None,
     ) -> tuple[Tensor, Tensor, None, Tensor | None]:
         """From the input to the first residual stream; arguments as `forward` has them.
 
         Returns:
-            The residual stream, the tokens, None (for shortformer models), and the attention mask,
-            earlier tokens included; None where all tokens count.
+            The residual stream, the tokens, None (for shortformer models), and the attention mask;
+            None where all tokens count.
         """
         if isinstance(input, Tensor):
             tokens = input
@@ -179,37 +171,25 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
             )
             tokens = self.to_tokens(input, prepend_bos=prepend_bos, padding_side=padding_side)
         tokens = (tokens if tokens.ndim > 1 else tokens[None]).to(self.cfg.device)
-        attention_mask = self._checked(tokens, attention_mask, past_kv_cache)
+        self._check(tokens)
         on_the_left = self.tokenizer is not None and self.tokenizer.padding_side == "left"
-        if attention_mask is None and (on_the_left or past_kv_cache is not None):
-            if self.tokenizer is None:
-                raise ValueError(
-                    "a model without a tokenizer cannot tell what is padding: give past_kv_cache "
-                    "together with attention_mask, ones ([batch, pos]) where nothing is"
-                )
+        if attention_mask is None and on_the_left:
             attention_mask = get_attention_mask(
                 self.tokenizer, tokens, self.cfg.default_prepend_bos
             )
-        n_past = 0
         if attention_mask is not None:
             assert attention_mask.shape == tokens.shape, (
                 f"Attention mask shape {attention_mask.shape} does not match tokens {tokens.shape}"
             )
             attention_mask = attention_mask.to(self.cfg.device)
-        if past_kv_cache is not None:
-            n_past = past_kv_cache[0].past_keys.shape[1]
-            attention_mask = past_kv_cache.append_attention_mask(attention_mask)
         if self.cfg.use_hook_tokens:
             tokens = self.hook_tokens(tokens)
         embed = self.hook_embed(self.embed(tokens))
-        positions = self.hook_pos_embed(self.pos_embed(tokens, n_past, attention_mask))
+        positions = self.hook_pos_embed(self.pos_embed(tokens, attention_mask))
         return embed + positions, tokens, None, attention_mask
 
-    def _checked(
-        self, tokens: Tensor, attention_mask: Tensor | None, past_kv_cache: Any
-    ) -> Tensor | None:
-        """The attention mask, after a check that the model reads such input."""
-        return attention_mask
+    def _check(self, tokens: Tensor) -> None:
+        """Refuse what the model does not read; this one asks nothing."""
 
     def loss_fn(
         self,
