@@ -69,9 +69,9 @@ def strings(n: int) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, Any]:
-    made = {name: shaken(family, **fields) for name, (family, fields) in VARIANTS.items()}
+    made = {name: shaken(family, n_ctx=61, **fields) for name, (family, fields) in VARIANTS.items()}
     for name in ("uniform_attention", "balanced", "stack"):
-        made[f"construct.{name}"] = getattr(construct, name)(LANGUAGE)
+        made[f"construct.{name}"] = getattr(construct, name)(LANGUAGE, n_ctx=61)
     for shape in ("no-norm", "gpt2"):  # with tokens that are no brackets
         made[f"adopted.{shape}"] = adopt(foreign(shape, seed=2, n_ctx=501), VOCABULARY)
     return made

@@ -19,22 +19,12 @@ from tl_dyck.report.study import _items
 from tl_dyck.studies import Study, findings
 from tl_dyck.studies.findings import Finding
 
+TABLES = dict.fromkeys(("accuracy", "after-close", "entropy-gap", "balance"), "models")
+TABLES |= {"depth": "closings", "stack": "heads", "training": "history"}
+TABLES |= {name: name for name in ("variation", "certificates", "languages")}
 
-@pytest.mark.parametrize(
-    ("name", "table"),
-    [
-        ("accuracy", "models"),
-        ("after-close", "models"),
-        ("depth", "closings"),
-        ("entropy-gap", "models"),
-        ("balance", "models"),
-        ("stack", "heads"),
-        ("variation", "variation"),
-        ("certificates", "certificates"),
-        ("languages", "languages"),
-        ("training", "history"),
-    ],
-)
+
+@pytest.mark.parametrize(("name", "table"), TABLES.items())
 def test_downloads_hold_the_tables(page, tiny_study, name, table):
     saved = csv(page, name)
     expected = getattr(tiny_study, table)

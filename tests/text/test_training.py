@@ -51,7 +51,7 @@ def test_every_objective_learns_and_is_the_same_each_time(folder: Path, objectiv
     corpus = load_folder(folder)
     config = TextConfig(words=build_words(corpus.train), d_model=8)
     space = text_space("dup:1,sub:1", config, SYNONYMS)
-    options = TextTraining(objective=objective, steps=80, learning_rate=2e-2, weight_decay=0.0)
+    options = TextTraining(objective=objective, steps=40, learning_rate=2e-2, weight_decay=0.0)
     model, curve = train_text(config, corpus.train, options, space=space, progress=False)
     assert curve[-1]["clean_loss"] < 0.8 * curve[0]["clean_loss"]
     assert accuracy(model, corpus.test) > 0.7

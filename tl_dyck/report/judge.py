@@ -170,36 +170,25 @@ def _off(done: Judgement, method: str, kind: str) -> str:
 
 def _thresholds(done: Judgement) -> list[Html | None]:
     rows = [
-        [
-            row.method,
-            row.question,
-            percent(row.accuracy, 0),
-            percent(row.false_alarms, 0) if np.isfinite(row.false_alarms) else "–",
-            percent(row.misses, 0) if np.isfinite(row.misses) else "–",
-            f"{row.n:,}",
-            percent(row.yes, 0),
-            f"{row.seconds:.2f}",
-            f"{row.passes:.0f}",
-        ]
+        {
+            "method": row.method,
+            "question": row.question,
+            "accuracy": percent(row.accuracy, 0),
+            "false alarms": percent(row.false_alarms, 0) if np.isfinite(row.false_alarms) else "–",
+            "misses": percent(row.misses, 0) if np.isfinite(row.misses) else "–",
+            "n": f"{row.n:,}",
+            "yes": percent(row.yes, 0),
+            "s a case": f"{row.seconds:.2f}",
+            "passes a case": f"{row.passes:.0f}",
+        }
         for method in done.order()
         for row in done.scores.loc[[method]].reset_index().itertuples()
     ]
-    columns = (
-        "method",
-        "question",
-        "accuracy",
-        "false alarms",
-        "misses",
-        "n",
-        "yes",
-        "s a case",
-        "passes a case",
-    )
     caption = (
         "False alarms: share of “no” that it calls yes. Misses: share of “yes” that it calls no. "
         "Passes: calls of the model from its tokens on; cost is of all questions about a case."
     )
-    shown = table(caption, columns, rows, numeric=range(2, 9))
+    shown = table(caption, rows[0], map(dict.values, rows), numeric=range(2, 9))
     return [element("details", element("summary", "False alarms, misses and cost"), shown)]
 
 
