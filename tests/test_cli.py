@@ -92,39 +92,24 @@ def test_defaults_in_the_help_are_those_of_a_study():
     assert config.seeds == tuple(range(len(config.seeds)))
 
 
-def test_version():
-    assert call("--version").output == f"tl_dyck {tl_dyck.__version__}\n"
-
-
-def test_tasks():
-    result = call("tasks")
-    assert result.exit_code == 0
+def lines(command: str) -> list[list[str]]:
+    """The words of each line that a command prints, in 80 columns."""
+    result = call(command)
+    assert result.exit_code == 0, result.output
     assert max(map(len, result.output.splitlines())) <= 80
-    listed = [line.split()[0] for line in result.output.splitlines()[1:] if line[:1].strip()]
-    assert listed[: len(list_tasks())] == list_tasks()
-    (row,) = [line.split() for line in result.output.splitlines() if line.startswith("shuffle")]
-    assert row[1:6] == ["–", "–", "2–27", "80–100", "1.091"]
-    (row,) = [
-        line.split() for line in result.output.splitlines() if line.startswith("dyck-3-8-prefix ")
-    ]
-    assert row[1:6] == ["3", "8", "1–27", "400–500", "1.200"]
+    return [line.split() for line in result.output.splitlines() if line[:1].strip()]
 
 
-def test_models():
-    result = call("models", "--task", "dyck-3-8")
-    assert result.exit_code == 0
-    assert max(map(len, result.output.splitlines())) <= 80
-    rows = {
-        line.split()[0]: line.split()[1:4]
-        for line in result.output.splitlines()
-        if not line.startswith(" ")
-    }
+def test_tasks_and_models():
+    rows = {words[0]: words[1:] for words in lines("tasks")[1:]}
+    assert list(rows)[: len(list_tasks())] == list_tasks()
+    assert rows["shuffle-dyck"][:5] == ["–", "–", "2–27", "80–100", "1.091"]
+    assert rows["dyck-3-8-prefix"][:5] == ["3", "8", "1–27", "400–500", "1.200"]
+    rows = {words[0]: words[1:4] for words in lines("models --task dyck-3-8")}
     assert set(models.names()) <= set(rows)
     assert rows["gpt"] == ["2", "1", "50"]
     assert rows["minimal-onehot"][:2] == ["1", "1"]
-    assert (
-        int(rows["minimal-onehot"][2]) >= 2 * 3 * 8
-    )  # Eq. 19 needs a coordinate for each type and depth
+    assert int(rows["minimal-onehot"][2]) >= 2 * 3 * 8  # Eq. 19: one for each type and depth
 
 
 def test_a_plug_in_that_cannot_be_loaded_spoils_no_list(monkeypatch):
@@ -190,7 +175,7 @@ def test_report_of_saved_results(tiny_study, tmp_path):
 
 @pytest.mark.parametrize(("which", "seeds"), [("--seed 3", [3]), ("--seeds 0,2 --jobs 1", [0, 2])])
 def test_train_keeps_every_seed_in_a_folder(which, seeds, tmp_path):
-    words = f"train minimal-onehot --steps 2 --task dyck-2-8 {which}"
+    words = f"train minimal-onehot --steps 2 --task dyck-2-5 {which}"
     words += " --set training.batch_size=5 --set model.d_mlp=3"
     result = call(words, "--out", tmp_path / "runs")
     assert result.exit_code == 0, result.output
@@ -199,7 +184,7 @@ def test_train_keeps_every_seed_in_a_folder(which, seeds, tmp_path):
     ]
     for seed in seeds:
         run = load_result(tmp_path / "runs" / f"seed-{seed}")
-        assert (run.seed, run.steps, run.task.name) == (seed, 2, "dyck-2-8")
+        assert (run.seed, run.steps, run.task.name) == (seed, 2, "dyck-2-5")
         assert (run.options.batch_size, run.model.cfg.d_mlp) == (5, 3)
         assert f"{seed} {run.status} 2 {run.seconds:.1f} {run.accuracy.any_token:.1%}" in flat(
             result.output
@@ -209,29 +194,29 @@ def test_train_keeps_every_seed_in_a_folder(which, seeds, tmp_path):
 
 def test_probe_all_that_apply(tiny_study):
     """What is printed is what results print; as JSON they have their fields."""
-    words = ("probe", tiny_study.folder, "--only", "model=minimal-onehot")
+    names = [f"minimal-onehot/seed-{seed}" for seed in (0, 4)]
+    words = ("probe", *(f"{tiny_study.folder}:{name}" for name in names))
     result, coded = call(*words), call(*words, "--json")
     assert result.exit_code == coded.exit_code == 0, result.output
     assert max(map(len, result.output.splitlines())) <= 80
     text, found = flat(result.output), json.loads(coded.stdout)
-    saved = [load_model(tiny_study.run_folder("minimal-onehot", seed)) for seed in (0, 1, 4)]
+    saved = [load_model(tiny_study.run_folder("minimal-onehot", seed)) for seed in (0, 4)]
     variation = tl_dyck.attention_variation(saved)
-    assert f"3 models {variation!r}" in text
-    assert found["attention_variation"] == [{"model": "3 models", "result": plain(variation)}]
+    assert f"2 models {variation!r}" in text
+    assert found["attention_variation"] == [{"model": "2 models", "result": plain(variation)}]
     task = tl_dyck.load_task(tiny_study.config.task)
     lengths = task.closing_lengths(long=True)
-    for place, (seed, model) in enumerate(zip((0, 1, 4), saved, strict=True)):
+    for place, (name, model) in enumerate(zip(names, saved, strict=True)):
         expected = {
             "stack_likeness": tl_dyck.stack_likeness(model, task),
             "balance_violation": tl_dyck.balance_violation(model),
             "pair_drift": tl_dyck.pair_drift(model),
             "accuracy_at_length": tl_dyck.accuracy_at_length(model, lengths, task.distribution),
         }
-        for name, one in expected.items():
-            assert f"minimal-onehot/seed-{seed} {flat(repr(one))}" in text
-            value = {} if name == "stack_likeness" else {"value": float(one)}
-            answer = {"model": f"minimal-onehot/seed-{seed}", "result": plain(one), **value}
-            assert found[name][place] == answer
+        for probe, one in expected.items():
+            assert f"{name} {flat(repr(one))}" in text
+            value = {} if probe == "stack_likeness" else {"value": float(one)}
+            assert found[probe][place] == {"model": name, "result": plain(one), **value}
 
 
 def test_play(runs, tiny_study, tmp_path):

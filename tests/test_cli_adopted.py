@@ -28,18 +28,12 @@ def test_probe(saved: Path) -> None:
     assert answer["result"]["mass"][0] == pytest.approx(found.mass[0].tolist(), rel=1e-6)
 
 
-def test_play(saved: Path, tmp_path: Path) -> None:
+def test_other_commands(saved: Path, tmp_path: Path) -> None:
     assert call("play", saved, "-o", tmp_path / "page.html").exit_code == 0
     assert (tmp_path / "page.html").stat().st_size > 10_000
-
-
-def test_certify(saved: Path) -> None:
     result = call("certify", saved, "--text", "[()]", "--space", "pairs:1", "--json")
     assert result.exit_code in (0, 1)
     assert "status" in result.stdout
-
-
-def test_ablate(saved: Path, tmp_path: Path) -> None:
     out = tmp_path / "heads"
     assert call("ablate", saved, "--steps", 0, "--out", out, "--jobs", 1).exit_code == 0
     assert (out / "ablation.html").exists()

@@ -1,4 +1,4 @@
-"""``--json``, exit statuses of verdicts, completion, and mistakes that are refused at once."""
+"""``--json``, exit statuses of verdicts, and completion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,13 @@ else:
     import tomli as tomllib
 
 import tl_dyck
-import tl_dyck.models.families
 import tl_dyck.tasks
 from tests.test_cli import COMMAND, call, flat, runs  # noqa: F401
 from tl_dyck import construct, load_task, save_model
-from tl_dyck.cli import early
 from tl_dyck.cli.answers import end_with
 from tl_dyck.errors import DyckError, is_refusal
 from tl_dyck.json_values import plain
 from tl_dyck.models.hooked import installed
-from tl_dyck.registry import UnknownNameError
 from tl_dyck.studies import Study
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -156,62 +152,6 @@ def test_what_is_refuted_counts_more_than_what_is_undecided(refuted, undecided, 
     except typer.Exit as end:
         found = end.exit_code
     assert found == status
-
-
-# --- refused at once ------------------------------------------------------------------------------
-
-
-def test_the_names_that_are_known_without_loading_them():
-    def own(registry: Any) -> set[str]:
-        return {
-            name
-            for name, entry in registry._entries.items()
-            if (getattr(entry.item, "__module__", "")).startswith("tl_dyck")
-        }
-
-    assert set(early.FAMILIES) == own(tl_dyck.models.families.models)
-    announced = metadata.entry_points(group="tl_dyck.tasks").names  # known to both
-    assert own(tl_dyck.tasks.tasks) - announced == set(early.TASKS)
-
-
-TYPOS = [
-    ("train gtp", "unknown model 'gtp'. Did you mean 'gpt'?"),
-    ("train gpt -t dyck-2-5", "unknown task 'dyck-2-5'"),
-    ("study --families gpt,gpx", "unknown model 'gpx'"),
-    ("probe nowhere", "there is no file or folder 'nowhere'"),
-    ("probe . -p stack", "Did you mean 'stack_likeness'?"),
-    ("play nowhere", "there is no file or folder 'nowhere'"),
-    ("certify nowhere --space pairs:1", "there is no file or folder 'nowhere'"),
-    ("certify-language nowhere", "there is no file or folder 'nowhere'"),
-    ("sweep status nowhere", "there is no file or folder 'nowhere'"),
-    ("report .", "'.' is not the folder of a finished study"),
-    ("reproduce --paper wen", "unknown paper 'wen'"),
-]
-
-
-def test_typos_are_refused_before_anything_heavy_is_loaded(tmp_path):
-    code = (
-        "import sys\nfrom tl_dyck.cli import main\n"
-        f"for words in {[words for words, _ in TYPOS]!r}:\n"
-        "    sys.argv = ['tl-dyck', *words.split()]\n"
-        "    try:\n        main()\n    except SystemExit as end:\n"
-        "        print(end.code, {'torch', 'transformer_lens', 'pandas'} & set(sys.modules))"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, cwd=tmp_path
-    )
-    assert run.stdout.splitlines() == ["2 set()"] * len(TYPOS)
-    for line, (_, said) in zip(run.stderr.splitlines(), TYPOS, strict=True):
-        assert line.startswith("Error: ")
-        assert said in line
-
-
-def test_names_that_plug_ins_registered_are_known(monkeypatch):
-    early.known("model", "anything")  # the registry is loaded here, and knows better
-    monkeypatch.delitem(sys.modules, "tl_dyck.models.families")
-    early.known("model", None, "gpt")
-    with pytest.raises(UnknownNameError):
-        early.known("model", "x")
 
 
 # --- TransformerLens ------------------------------------------------------------------------------

@@ -26,6 +26,10 @@ study --seeds 3-1 | seeds '3-1': give a number of seeds ("8"), a range
 study --seeds 1,1 | seeds must be different
 study --device gpu | device 'gpu' cannot be used
 study --out file/x | cannot write to the folder
+reproduce --scale papre | unknown scale 'papre'. Did you mean 'paper'
+reproduce --paper wen | unknown paper 'wen'
+play nowhere | there is no file or folder 'nowhere'
+probe gpt -p stack | Did you mean 'stack_likeness'?
 reproduce --set measurement.n_lon=2 | unknown setting 'measurement.n_lon'. Did you mean
 study --set training.step=2 | unknown setting 'training.step'. Did you mean
 study --set training.steps=x | --set training.steps must be an integer, got 'x'

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.report.pages import read_page
+from tests.report.pages import read_page, table_rows
 from tests.test_cli import call, flat
 from tl_dyck.runs import experiments, load_results
 
@@ -96,35 +96,36 @@ def test_run_status_resume_results(file, tmp_path, monkeypatch):
         assert list(table) == list(load_results(folder))
 
 
-def test_run_by_its_full_name_and_into_a_folder(file, tmp_path):
-    said = call(
-        "sweep", "run", file, "-o", tmp_path / "there", "--jobs", 1, "--records-only", "--no-wait"
-    )
-    assert said.exit_code == 1
-    kept = [path for path in (tmp_path / "there" / "runs").glob("*/*") if path.is_dir()]
-    assert len(kept) == 2  # of those that failed
-    assert (
-        json.loads((tmp_path / "there" / "sweep.json").read_text())["sweep"]["experiment"] == "toy"
-    )
-
-
-def merged(file, tmp_path):
-    """Two sweeps that share a seed, merged into "all": what is said of it."""
+def test_merged_folders_and_the_page_of_all_that_they_hold(file, tmp_path):
+    """Two sweeps that share a seed; links are skipped, and said to be."""
     (tmp_path / "repaired").touch()
     for number in range(2):
         text = file.read_text().replace("seeds: 3", f"seeds: [{number}, 5]")
         (tmp_path / f"m{number}.yaml").write_text(text)
-        assert one_job(tmp_path / f"m{number}.yaml", "-o", tmp_path / f"m{number}").exit_code == 0
-    return call("sweep", "merge", tmp_path / "all", tmp_path / "m0", tmp_path / "m1")
-
-
-def test_merge(file, tmp_path):
-    said = merged(file, tmp_path)
+        words = (tmp_path / f"m{number}.yaml", "-o", tmp_path / f"m{number}", "--records-only")
+        assert one_job("run", *words, "--no-wait").exit_code == 0
+        assert not [
+            path for path in (tmp_path / f"m{number}" / "runs").glob("*/*") if path.is_dir()
+        ]
+    said = call("sweep", "merge", tmp_path / "all", tmp_path / "m0", tmp_path / "m1")
     assert said.exit_code == 0
     assert "12 runs copied, 4 were there already." in flat(said.output)
     assert "skipped" not in said.output
     assert len(load_results(tmp_path / "all")) == 12
     assert "4 further runs" in flat(call("sweep", "status", tmp_path / "all").output)
+    (tmp_path / "m0" / "points" / "x.json").symlink_to(file)
+    said = call("sweep", "merge", tmp_path / "more", tmp_path / "m0")
+    assert said.exit_code == 0
+    words = "1 links (or pipes, devices) were skipped, neither followed nor copied"
+    assert words in flat(said.output)
+    assert call("sweep", "report", tmp_path / "all").exit_code == 0
+    page = read_page(tmp_path / "all" / "sweep.html")
+    (lead,) = page.find("p", class_="lead")
+    assert "8 runs of a sweep, 8 of them done" in lead.text
+    words = "holds 4 more, of other sweeps; all 12 runs that have ended are in the tables"
+    assert words in lead.text
+    rows = table_rows(page, "means")[1:]
+    assert sum(int(row[2]) for row in rows) == len(load_results(tmp_path / "all")) == 12
 
 
 def test_what_is_pooled_is_said_and_seeds_are_counted(file, tmp_path):
@@ -141,31 +142,6 @@ def test_what_is_pooled_is_said_and_seeds_are_counted(file, tmp_path):
         (3, 6, "2 values of y pooled")
     ] * 2
     assert "pooled" not in call("sweep", "results", tmp_path / "there").output
-
-
-def test_the_page_of_merged_folders_counts_all_that_its_tables_hold(file, tmp_path):
-    merged(file, tmp_path)
-    assert call("sweep", "report", tmp_path / "all").exit_code == 0
-    page = read_page(tmp_path / "all" / "sweep.html")
-    (lead,) = page.find("p", class_="lead")
-    assert "8 runs of a sweep, 8 of them done" in lead.text
-    assert "holds 4 more, of other sweeps; all 12 runs that have ended are in the tables" in (
-        lead.text
-    )
-    (table,) = page.find("section", id="means")[0].find("table")
-    rows = [[cell.text for cell in row.children] for row in table.find("tbody")[0].find("tr")]
-    assert sum(int(row[2]) for row in rows) == len(load_results(tmp_path / "all")) == 12
-
-
-def test_merge_says_which_links_it_skipped(file, tmp_path):
-    (tmp_path / "repaired").touch()
-    assert one_job(file, "-o", tmp_path / "one").exit_code == 0
-    (tmp_path / "one" / "points" / "x.json").symlink_to(file)
-    said = call("sweep", "merge", tmp_path / "all", tmp_path / "one")
-    assert said.exit_code == 0
-    assert "1 links (or pipes, devices) were skipped, neither followed nor copied" in flat(
-        said.output
-    )
 
 
 def test_nothing_to_show_yet(file, tmp_path, monkeypatch):

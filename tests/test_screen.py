@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 from rich.text import Text
 
-from tl_dyck.cli.terminal import table
+from tl_dyck.cli.answers import text_table
 from tl_dyck.screen import console, progress_bar, share_bar, visible
 
 
@@ -54,10 +54,7 @@ def test_every_character_that_acts_is_shown_and_no_other():
     ["loss[train]", "[/]", "[bold]x", ":smile:", "é ‹→›", "a\x1b[2Jb", "\x9b2J", "\u202egnp"],
 )
 def test_text_comes_out_as_it_is_or_as_escapes(capsys, text):
-    rows = table(text)
-    rows.add_row(text)
-    rows.add_row(Text(text))
-    for shown in (text, Text(text, style="red"), rows):
+    for shown in (text, Text(text, style="red"), text_table([text], [[text], [text]])):
         console().print(shown)
     lines = capsys.readouterr().out.splitlines()
     assert [line.strip() for line in lines] == [visible(text)] * 5

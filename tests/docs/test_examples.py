@@ -20,12 +20,12 @@ import pytest
 
 from tests.test_cli import COMMAND, call
 from tl_dyck import construct, prove_language, save_model
-from tl_dyck.cli.reproduce import _PAPERS
-from tl_dyck.cli.terminal import Command
+from tl_dyck.cli.answers import Command
 from tl_dyck.judge import SUITES
 from tl_dyck.runs.saved import find_models
 from tl_dyck.studies import Study, run_study
 from tl_dyck.studies.paper.scales import SCALES
+from tl_dyck.studies.reproduction import PAPERS
 from tl_dyck.training import TrainConfig, train
 
 ROOT = Path(__file__).parents[2]
@@ -369,7 +369,7 @@ def test_an_example_is_understood(place: Path, monkeypatch: pytest.MonkeyPatch, 
     (asked,) = seen
     scale = asked.get("scale", "quick")
     assert scale in SUITES or scale in SCALES
-    assert asked.get("paper", "wen-2023") in _PAPERS
+    assert asked.get("paper", "wen-2023") in PAPERS
     for name in ("folder", "file"):
         assert asked.get(name) is None or asked[name].exists()
     for name in asked.get("models") or ():

@@ -104,8 +104,6 @@ def test_numbers_are_those_of_a_model_with_our_ids():
         lambda model: certify_language(model, TASK, 4),
         lambda model: certify_language(export_rnn(model), TASK, 4),
         lambda model: certify(model, [2, 4], None, parse_space("pairs:1", language=LANGUAGE)),
-        lambda model: widgets.attention(model, torch.tensor(theirs(TEXT)), language=LANGUAGE),
-        lambda model: widgets.rnn_steps(model, torch.tensor(theirs(TEXT)), language=LANGUAGE),
         lambda model: widgets.attention(model, TEXT),
     ],
 )

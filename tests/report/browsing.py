@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CHROMIUM", "PATIENCE", "Visit", "browser_arguments"]
+__all__ = ["CHROMIUM", "PATIENCE", "Visit", "browser_arguments", "cell_at"]
 
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -27,6 +27,17 @@ _QUIET = (
 def browser_arguments() -> list[str]:
     """Arguments of Chromium; root cannot have a sandbox."""
     return [*_QUIET, *(() if os.name != "posix" or os.geteuid() else ("--no-sandbox",))]
+
+
+def cell_at(box: Any, q: int, k: int) -> list[float]:
+    """Where on the screen the middle of a map's cell is; scrolls to it."""
+    box.scroll_into_view_if_needed()
+    found: list[float] = box.evaluate(
+        "(box, [x, y]) => { const svg = box.closest('svg') ?? box.querySelector('svg'); "
+        "const p = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM()); return [p.x, p.y]; }",
+        [k + 0.5, q + 0.5],
+    )
+    return found
 
 
 class Visit:

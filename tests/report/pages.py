@@ -13,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import plotly.graph_objects as go
 
-__all__ = ["Node", "csv", "data_block", "read_page", "whole_page"]
+__all__ = ["Node", "check_plots", "csv", "data_block", "read_page", "table_rows", "whole_page"]
+
+
+_FETCHING = ("iframe", "object", "embed", "img", "base", "audio", "video", "source")
 
 
 @dataclass
@@ -78,16 +82,7 @@ def whole_page(path: Path, n_scripts: int) -> Node:
     """Parse a page and insist that it fetches nothing and runs no script but its own."""
     page = read_page(path)
     for node in page.find("*"):
-        assert node.name not in [
-            "iframe",
-            "object",
-            "embed",
-            "img",
-            "base",
-            "audio",
-            "video",
-            "source",
-        ]
+        assert node.name not in _FETCHING
         for key, value in node.attributes.items():
             assert not key.startswith("on")
             if key in ("src", "href", "xlink:href", "action", "poster", "srcset"):
@@ -115,6 +110,21 @@ def data_block(page: Node, name: str = "data") -> Any:
     (block,) = page.find("script", type="application/json", id=name)
     assert "<" not in block.text
     return json.loads(block.text)
+
+
+def check_plots(page: Node) -> dict[str, Any]:
+    """The plots of a page; insists that each has its place, and that plotly takes it."""
+    plots: dict[str, Any] = data_block(page, "data-plots")
+    assert {node.attributes["data-plot"] for node in page.find("div", class_="plot")} == {*plots}
+    for plot in plots.values():  # names of CSS variables stand for colours
+        go.Figure(json.loads(re.sub(r'"@[a-z0-9]+"', '"#123456"', json.dumps(plot))))
+    return plots
+
+
+def table_rows(page: Node, section: str) -> list[list[str]]:
+    """The texts of the last table in a section, its head first."""
+    table = page.find("section", id=section)[0].find("table")[-1]
+    return [[cell.text for cell in row.children] for row in table.find("tr")]
 
 
 def csv(page: Node, name: str, **options: Any) -> pd.DataFrame:

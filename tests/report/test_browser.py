@@ -10,16 +10,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.report.browsing import CHROMIUM, PATIENCE, Visit
+from tests.report.browsing import PATIENCE, cell_at
+from tests.report.conftest import opening
 from tl_dyck.report import write_report
 from tl_dyck.runs import run_sweep
 from tl_dyck.studies import Study
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"
 )
 
 
@@ -46,17 +44,16 @@ def toy(point: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
     return {"score": point["x"] + seed / 10, "other": 1.0}
 
 
-@pytest.fixture
-def visit(opened: Any, reports: dict[str, Path]) -> Any:
-    return lambda name, *how, **more: opened(reports[name], *how, **more)
-
-
 @pytest.fixture(scope="module")
-def page(browser: Any, reports: dict[str, Path]) -> Iterator[Any]:
-    """One page for all tests that only look at it."""
-    seen = Visit(browser, reports["tiny"], 1000, "light")
-    yield seen.page
-    seen.context.close()
+def visit(browser: Any, reports: dict[str, Path]) -> Iterator[Any]:
+    """Opens a report, once for each window: tests leave a page as it was."""
+    with opening(browser) as open_page:
+        yield lambda name, *how, **more: open_page(reports[name], *how, **more)
+
+
+@pytest.fixture
+def page(visit: Any) -> Any:
+    return visit("tiny").page
 
 
 @pytest.mark.parametrize(
@@ -84,13 +81,8 @@ def test_no_errors_no_requests_no_sideways_scrolling(visit, name, width, scheme)
 def test_hover_tells_what_a_cell_is_and_marks_it_in_every_seed(page, tiny_study):
     tip, button = page.locator("#tip"), page.locator("button.open").nth(1)
     assert not tip.is_visible()
-    button.scroll_into_view_if_needed()
     # query 5 is the first "]", key 3 the third "[": the top of the stack then
-    at = button.locator("svg").evaluate(
-        "svg => { const p = new DOMPoint(3.5, 5.5).matrixTransform(svg.getScreenCTM()); return "
-        "[p.x, p.y]; }"
-    )
-    page.mouse.move(*at)
+    page.mouse.move(*cell_at(button, 5, 3))
     weights = [float(tiny_study.patterns("gpt", seed)[0, 0, 5, 3]) for seed in (0, 1, 4)]
     assert tip.inner_text().splitlines() == [
         f"weight {weights[1]:.3f} (seed 1)",
@@ -108,8 +100,8 @@ def test_hover_tells_what_a_cell_is_and_marks_it_in_every_seed(page, tiny_study)
 
 
 def test_names_of_lines_do_not_cover_each_other(visit):
-    for width in (400, 1000):
-        page = visit("tiny", width, "light").page
+    for how in ((400, "dark"), (1000, "light")):
+        page = visit("tiny", *how).page
         boxes = [
             name.bounding_box()
             for name in page.locator("[data-plot=stack-0] .annotation-text").all()
@@ -137,7 +129,7 @@ def test_titles_of_axes_are_within_their_plot(visit, width, touch):
 
 def test_no_buttons_lie_over_a_legend_where_nothing_hovers(visit):
     assert visit("tiny", 390, "light", touch=True).page.locator(".modebar-btn").count() == 0
-    mouse = visit("tiny", 1000, "light").page
+    mouse = visit("tiny").page
     assert mouse.locator("[data-plot=stack-0] .modebar--hover .modebar-btn").count() > 3
 
 
@@ -177,7 +169,7 @@ def test_a_map_opens_large_and_is_walked_by_keyboard(visit):
 
 
 def test_colours_follow_the_theme_and_paper_is_light(visit):
-    seen = visit("tiny", 1000, "light")
+    seen = visit("tiny")
     light = seen.colors()
     seen.page.emulate_media(color_scheme="dark")
     text = seen.page.locator(".plot .xtick text").first
@@ -188,24 +180,26 @@ def test_colours_follow_the_theme_and_paper_is_light(visit):
     assert seen.colors() == light
     text.evaluate("() => dispatchEvent(new Event('afterprint'))")
     assert seen.colors() == dark
+    seen.page.emulate_media(color_scheme="light")
+    playwright.expect(text).to_have_css("fill", light[1], timeout=PATIENCE)
 
 
-def test_a_sentence_stays_with_its_figure_on_paper(visit):
-    page = visit("tiny", 1000, "light").page
+def test_a_sentence_stays_with_its_figure_on_paper(page):
     page.emulate_media(media="print")
     style = "(boxes, name) => boxes.map((box) => getComputedStyle(box)[name])"
     for selector, name in ((".together", "breakInside"), ("h2, .reading", "breakAfter")):
         found = page.locator(f"main :is({selector})").evaluate_all(style, name)
         assert len(found) > 8
         assert set(found) == {"avoid"}
+    page.emulate_media(media="screen")
 
 
-@pytest.mark.parametrize(("width", "is_open"), [(400, False), (1000, True)])
-def test_contents_are_folded_where_there_is_little_room(visit, width, is_open):
-    page = visit("tiny", width, "light").page
-    assert page.locator("#contents ol").is_visible() == is_open
-    page.locator("#contents summary").click()
-    assert page.locator("#contents ol").is_visible() != is_open
+@pytest.mark.parametrize(("how", "is_open"), [((400, "dark"), False), ((1000, "light"), True)])
+def test_contents_are_folded_where_there_is_little_room(visit, how, is_open):
+    page = visit("tiny", *how).page
+    for expected in (is_open, not is_open):
+        assert page.locator("#contents ol").is_visible() == expected
+        page.locator("#contents summary").click()
 
 
 def test_data_can_be_saved(page, tiny_study, tmp_path):

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.cases import plain_model
-from tests.report.conftest import EVIL_BRACKETS
+from tests.report.conftest import EVIL, EVIL_BRACKETS
 from tests.report.pages import data_block, whole_page
-from tl_dyck import DyckTask, build_model, get_config, load_task
+from tl_dyck import build_model, get_config, load_task
 from tl_dyck.report import widgets
 from tl_dyck.report.widgets import Widget
 
@@ -26,20 +26,15 @@ def model() -> Any:
     return build_model(get_config("gpt", TASK, n_heads=2, d_model=16), seed=1)
 
 
-@pytest.fixture(scope="module")
-def evil() -> Any:
-    task = DyckTask(name="evil", n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
-    return build_model(get_config("gpt", task, d_model=16), seed=0)
-
-
 def props(widget: Widget) -> dict[str, Any]:
     found: dict[str, Any] = widget.data["props"]
     return found
 
 
 @pytest.mark.parametrize("view", [widgets.circuitsvis_attention, widgets.circuitsvis_tokens])
-def test_offline_and_names_are_text(view, evil, tmp_path):
-    widget = view(evil, "".join(EVIL_BRACKETS[index] for index in (0, 2, 3)))
+def test_offline_and_names_are_text(view, tmp_path):
+    model = build_model(get_config("gpt", EVIL, d_model=16), seed=0)
+    widget = view(model, "".join(EVIL_BRACKETS[index] for index in (0, 2, 3)))
     path = widget.save(tmp_path / "page.html")
     page = whole_page(path, n_scripts=2)  # with an end tag in a script it would not be well-formed
     assert path.read_text().count("var CircuitsVis=") == 1
@@ -86,19 +81,11 @@ def test_values_of_ones_own(model):
         widgets.circuitsvis_tokens(model, TEXT, depth * float("nan"))
 
 
-def test_a_model_of_words_without_a_language():
-    shown = props(
-        widgets.circuitsvis_attention(
-            plain_model("circuits", torch.float32, 8), torch.tensor([3, 1, 2])
-        )
-    )
-    assert shown["tokens"] == ["3", "1", "2"]
-
-
 @pytest.mark.parametrize("direction", ["causal", "bidirectional"])
 def test_a_model_that_looks_ahead_is_drawn_whole(direction):
     model = plain_model("circuits", torch.float32, 8, attention_dir=direction)
     shown = props(widgets.circuitsvis_attention(model, torch.tensor([3, 1, 2])))
+    assert shown["tokens"] == ["3", "1", "2"]  # no language names them
     assert shown["maskUpperTri"] == (direction == "causal")
     first = np.array(shown["attention"])[:, 0, 1:]  # of the first token on what follows it
     assert (first > 0).all() == (direction == "bidirectional")

@@ -15,7 +15,6 @@ from tests.test_cli import typed
 from tl_dyck.cli.options import parse_seeds
 from tl_dyck.report.commands import (
     probe_command,
-    report_command,
     seed_text,
     study_command,
     with_steps,
@@ -87,19 +86,8 @@ def test_the_command_for_a_study_runs_that_study(config, folder, tiny_study, mon
     command, *words = shlex.split(study_command(done))
     assert command == "tl-dyck"
     typed(words)
-    assert asked == [
-        (
-            config,
-            Path(folder),
-            {
-                "n_jobs": None,
-                "backend": "loky",
-                "address": None,
-                "retry_failed": False,
-                "device": None,
-            },
-        )
-    ]
+    how = {"n_jobs": None, "backend": "loky", "address": None, "retry_failed": False}
+    assert asked == [(config, Path(folder), {**how, "device": None})]
 
 
 def test_the_command_for_a_probe_probes_the_models_of_a_family(tiny_study: Study):
@@ -109,12 +97,6 @@ def test_the_command_for_a_probe_probes_the_models_of_a_family(tiny_study: Study
     assert result.exit_code == 0, result.output
     found = [line.split()[0] for line in result.output.splitlines() if "seed-" in line]
     assert found == [f"minimal-onehot/seed-{seed}" for seed in tiny_study.config.seeds]
-
-
-@pytest.mark.parametrize("folder", ["plain", "a b"])
-def test_the_command_for_a_report(folder, tiny_study: Study, tmp_path):
-    study = replace(tiny_study, folder=tmp_path / folder)
-    assert shlex.split(report_command(study)) == ["tl-dyck", "report", str(study.folder)]
 
 
 def test_a_figure_names_the_probe_that_measures_it_again(tiny_study):

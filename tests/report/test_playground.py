@@ -13,7 +13,7 @@ import torch
 
 from tests.cases import plain_model
 from tests.foreign import VOCABULARY, foreign
-from tests.report.conftest import EVIL_BRACKETS, EVIL_TASK
+from tests.report.conftest import EVIL, EVIL_BRACKETS
 from tests.report.pages import data_block, read_page, whole_page
 from tl_dyck import (
     DyckStringError,
@@ -162,9 +162,8 @@ def test_an_adopted_model_is_packed_with_all_its_tokens(shape):
 
 
 def test_the_page_is_whole_and_shows_names_as_text(tmp_path):
-    task = DyckTask(name=EVIL_TASK, n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
-    models = {EVIL_BRACKETS[0]: model_of("minimal-yao", task)}
-    path = write_playground(models, tmp_path / "play.html", task=task)
+    models = {EVIL_BRACKETS[0]: model_of("minimal-yao", EVIL)}
+    path = write_playground(models, tmp_path / "play.html", task=EVIL)
     page = whole_page(path, n_scripts=1)
     assert data_block(page)["language"]["brackets"] == list(EVIL_BRACKETS)
 

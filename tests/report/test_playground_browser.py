@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from tests.foreign import VOCABULARY, foreign
-from tests.report.browsing import CHROMIUM
-from tests.report.conftest import EVIL_BRACKETS
+from tests.report.browsing import cell_at
+from tests.report.conftest import EVIL, EVIL_BRACKETS, EVIL_TASK
 from tl_dyck import (
-    DyckTask,
     adopt,
     build_model,
     construct,
@@ -27,10 +26,6 @@ from tl_dyck import (
 expect: Any = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"
 ).expect
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"
-)
-
 TASK = load_task("dyck-2-4")
 LANGUAGE = TASK.language
 BOS = LANGUAGE.bos_token
@@ -58,11 +53,11 @@ def shaken(family: str, **fields: Any) -> Any:
     return model
 
 
-def strings() -> list[list[int]]:
-    """Hundreds, of the language and not."""
+def strings(n: int) -> list[list[int]]:
+    """Of the language and not, of every length up to 20 in each kind if there are 60."""
     generator = torch.Generator().manual_seed(1)
     found = []
-    for index in range(210):
+    for index in range(n):
         length = 60 if index % 50 == 49 else 1 + index % 20
         if index % 3:
             tokens = TASK.distribution.sample(1, length, mode="prefix", generator=generator)[0]
@@ -74,9 +69,9 @@ def strings() -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, Any]:
-    made = {name: shaken(family, **fields) for name, (family, fields) in VARIANTS.items()}
+    made = {name: shaken(family, n_ctx=61, **fields) for name, (family, fields) in VARIANTS.items()}
     for name in ("uniform_attention", "balanced", "stack"):
-        made[f"construct.{name}"] = getattr(construct, name)(LANGUAGE)
+        made[f"construct.{name}"] = getattr(construct, name)(LANGUAGE, n_ctx=61)
     for shape in ("no-norm", "gpt2"):  # with tokens that are no brackets
         made[f"adopted.{shape}"] = adopt(foreign(shape, seed=2, n_ctx=501), VOCABULARY)
     return made
@@ -85,13 +80,12 @@ def models() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def pages(models: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("play")
-    evil = DyckTask(name="evil", n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
     seeds = [build_model(get_config("minimal-onehot", TASK), seed=seed) for seed in range(3)]
-    evils = {EVIL_BRACKETS[1]: build_model(get_config("gpt", evil), seed=1)}
+    evils = {EVIL_BRACKETS[1]: build_model(get_config("gpt", EVIL), seed=1)}
     return {
         "all": write_playground(models, folder / "all.html", task=TASK),
         "seeds": write_playground(seeds, folder / "seeds.html", task=TASK, string="[(())"),
-        "evil": write_playground(evils, folder / "evil.html", task=evil),
+        "evil": write_playground(evils, folder / "evil.html", task=EVIL),
     }
 
 
@@ -101,7 +95,7 @@ def visit(opened: Any, pages: dict[str, Path]) -> Any:
 
 
 def test_logits_and_attention_are_those_of_torch(visit, models):
-    page, texts = visit("all").page, strings()
+    page, texts = visit("all").page, strings(60)
     found = page.evaluate(
         """texts => {
             const data = JSON.parse(document.getElementById("data").textContent);
@@ -136,7 +130,7 @@ def test_logits_and_attention_are_those_of_torch(visit, models):
 
 
 def test_the_grammar_is_the_languages(visit):
-    page, texts = visit("seeds").page, strings()
+    page, texts = visit("seeds").page, strings(210)
     found = page.evaluate(
         """texts => {
             const data = JSON.parse(document.getElementById("data").textContent);
@@ -289,11 +283,7 @@ def test_blocks_taken_out_and_pairs_put_in(visit):
 def test_pointing_and_keyboard(visit):
     page = visit("seeds").page
     box = page.locator(".mapbox").nth(1)
-    box.scroll_into_view_if_needed()
-    at = box.locator("svg").evaluate(
-        "svg => { const p = new DOMPoint(1.5, 3.5).matrixTransform(svg.getScreenCTM()); return "
-        "[p.x, p.y]; }"
-    )
+    at = cell_at(box, 3, 1)
     page.mouse.move(*at)
     model = build_model(get_config("minimal-onehot", TASK), seed=1)
     with torch.no_grad():
@@ -324,7 +314,7 @@ def test_room_on_a_telephone_and_names_as_text(visit, name, width, scheme):
         room = button.bounding_box()
         assert min(room["width"], room["height"]) >= 44  # what a finger needs
     if name == "evil":
-        assert page.inner_text("h1") == "Playground: gpt, evil"
+        assert page.inner_text("h1") == f"Playground: gpt, {EVIL_TASK}"
         assert page.locator(".card h3").inner_text() == EVIL_BRACKETS[1]
         assert page.locator("#key-0").inner_text() == EVIL_BRACKETS[0]
         page.locator("#clear").click()

@@ -9,15 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.report.browsing import CHROMIUM
+from tests.report.browsing import cell_at
 from tl_dyck import build_model, construct, get_config, load_task, write_playground
-
-pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"
-)
 
 TASK = load_task("dyck-2-4")
 TEXT = "[(())"
@@ -122,19 +115,10 @@ def test_a_tour_can_be_linked_and_says_when_nothing_is_open(opened, made):
     page.wait_for_selector("body:not(.touring)")
 
 
-def clicked(page: Any, box: Any, q: int, k: int) -> None:
-    box.scroll_into_view_if_needed()
-    x, y = box.locator("svg").evaluate(
-        f"svg => {{ const p = new DOMPoint({k + 0.5}, {q + 0.5})"
-        ".matrixTransform(svg.getScreenCTM()); return [p.x, p.y]; }"
-    )
-    page.mouse.click(x, y)
-
-
 def test_a_clicked_weight_shows_what_made_it(opened, made):
     page = opened(made).page
     assert not page.locator("#numbers").is_visible()
-    clicked(page, page.locator(".card").nth(2).locator(".mapbox").nth(1), 3, 1)
+    page.mouse.click(*cell_at(page.locator(".card").nth(2).locator(".mapbox").nth(1), 3, 1))
     title = page.inner_text("#numbers-title")
     assert title.startswith("heads, layer 0, head 1: from “(” at position 3")
     assert title.endswith("to “[” at position 1, depth 1")
@@ -152,7 +136,7 @@ def test_a_clicked_weight_shows_what_made_it(opened, made):
     assert "at 1" in page.locator("#numbers tr.marked").inner_text()
     page.locator("#previous").click()  # the position before: its query, the same key
     assert "from “(” at position 2" in page.inner_text("#numbers-title")
-    clicked(page, page.locator(".card").nth(3).locator(".mapbox").first, 4, 0)
+    page.mouse.click(*cell_at(page.locator(".card").nth(3).locator(".mapbox").first, 4, 0))
     assert "1 / 5 = 0.200" in page.inner_text("#numbers-text")
     page.locator("#numbers-close").click()
     assert not page.locator("#numbers").is_visible()

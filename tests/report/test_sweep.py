@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.pages import Node, data_block, read_page, whole_page
+from tests.report.pages import Node, data_block, read_page, table_rows, whole_page
 from tests.test_cli import call
 from tl_dyck.report import write_report
 from tl_dyck.runs import SweepStatus, aggregate, load_results, run_sweep, sweep_status
@@ -39,21 +39,15 @@ def page(report: SweepStatus) -> Node:
 
 def test_it_says_how_the_sweep_stands(page):
     assert "12 runs: 10 done, 2 failed." in page.find("section", id="status")[0].text
-    (table,) = page.find("section", id="status")[0].find("table")
-    rows = [[cell.text for cell in row.children] for row in table.find("tr")]
+    rows = table_rows(page, "status")
     assert rows[0] == ["parameter", "done", "failed"]
     assert ["x = 1", "4", "2"] in rows
-    (table,) = page.find("section", id="errors")[0].find("table")
-    assert [cell.text for cell in table.find("tbody")[0].find("tr")[0].children] == [
-        f"ValueError: two is too much {EVIL}",
-        "2",
-    ]
+    assert table_rows(page, "errors")[1] == [f"ValueError: two is too much {EVIL}", "2"]
 
 
 def test_the_means_are_those_of_the_library(page, report):
     means = aggregate(load_results(report.folder))
-    (table,) = page.find("section", id="means")[0].find("table")
-    rows = [[cell.text for cell in row.children] for row in table.find("tbody")[0].find("tr")]
+    rows = table_rows(page, "means")[1:]
     assert [row[1] for row in rows] == list(means["metric"])
     assert [row[3] for row in rows] == [f"{mean:.4g}" for mean in means["mean"]]
     assert rows[0][0] == f"x 0, {EVIL} a"

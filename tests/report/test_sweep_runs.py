@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.browsing import CHROMIUM
-from tests.report.pages import Node, data_block, whole_page
+from tests.report.pages import Node, data_block, table_rows, whole_page
 from tl_dyck import attention_variation
 from tl_dyck.report import write_report
 from tl_dyck.runs import load_models, load_results, run_sweep, sweep_status
@@ -41,13 +40,8 @@ def page(folder: Path) -> Node:
     return whole_page(folder / "sweep.html", n_scripts=2)
 
 
-def cells(page: Node, section: str) -> list[list[str]]:
-    (table,) = page.find("section", id=section)[0].find("table")
-    return [[cell.text for cell in row.children] for row in table.find("tr")]
-
-
 def test_every_run_has_a_row(page, folder):
-    heads, *rows = cells(page, "runs")
+    heads, *rows = table_rows(page, "runs")
     results = load_results(folder)
     assert heads[:4] == ["model", "training.learning rate", "seed", "status"]
     assert len(rows) == len(results) == 7
@@ -56,8 +50,7 @@ def test_every_run_has_a_row(page, folder):
 
 
 def test_what_is_left_stands_by_point(page):
-    tables = page.find("section", id="status")[0].find("table")
-    rows = [[cell.text for cell in row.children] for row in tables[-1].find("tr")]
+    rows = table_rows(page, "status")
     assert rows[0] == ["model", "training.learning_rate", "runs left", "a run", "of one worker"]
     assert rows[1][:3] == ["minimal-onehot", "0.006", "1"]
 
@@ -99,17 +92,15 @@ def test_curves_are_of_the_histories_that_can_be_read(folder: Path, tmp_path: Pa
     for history in sorted(copied.glob("runs/*/*/result.json"))[:spoilt]:
         history.write_text("{", encoding="utf-8")
     page = whole_page(write_report(sweep_status(copied)), n_scripts=2)
-    assert len(cells(page, "runs")) == 1 + 7
+    assert len(table_rows(page, "runs")) == 1 + 7
     curves = [name for name in data_block(page, "data-plots") if name.startswith("curves")]
     lines = sum(len(data_block(page, "data-plots")[name]["data"]) for name in curves)
     assert lines == 7 - spoilt
     assert ("Training curves" in {each.text for each in page.find("h2")}) == (spoilt < 7)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 @pytest.mark.parametrize("width", [1280, 390])
 def test_readers_sort_and_filter(opened: Any, folder: Path, width: int):
-    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     seen = opened(folder / "sweep.html", width)
     page = seen.page
     assert not seen.scrolls_sideways

@@ -15,11 +15,9 @@ import pytest
 import torch
 
 from tests.cases import plain_model
-from tests.report.conftest import EVIL_BRACKETS
+from tests.report.conftest import EVIL, EVIL_BRACKETS, WIDGETS, make_widgets
 from tests.report.pages import Node, data_block, read_page, whole_page
 from tl_dyck import (
-    DyckLanguage,
-    DyckTask,
     balance_violation,
     build_model,
     construct,
@@ -39,7 +37,6 @@ from tl_dyck.report.widgets.strings import UnreadableTextError
 TASK = load_task("dyck-2-4")
 LANGUAGE = TASK.language
 TEXT = "[(())]("
-EVIL = DyckTask(name="evil", n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +47,6 @@ def gpt() -> Any:
 @pytest.fixture(scope="module")
 def minimal() -> Any:
     return build_model(get_config("minimal-onehot", TASK), seed=2)
-
-
-@pytest.fixture(scope="module")
-def evil() -> Any:
-    return build_model(get_config("minimal-onehot", EVIL), seed=0)
 
 
 def opened(widget: Widget, folder: Path) -> Node:
@@ -78,44 +70,21 @@ def test_there_are_three_themes():
 # --- every widget ---------------------------------------------------------------------------------
 
 
-def all_widgets(model: Any, task: DyckTask) -> dict[str, Widget]:
-    brackets = task.language.alphabet
-    text = brackets[0] + brackets[2] + brackets[3]
-    space = parse_space("pairs:1", language=task.language)
-    return {
-        "attention": widgets.attention(model, text),
-        "seeds": widgets.attention_seeds({brackets[0]: model, "other": model}, text),
-        "balance": widgets.balance_heatmap(balance_violation(model), language=task.language),
-        "certificate": widgets.certificate(
-            certify(model, task.language.tokenize(text), None, space), model
-        ),
-        "rnn": widgets.rnn_steps(model, text),
-    }
-
-
 @pytest.fixture(scope="module")
-def evil_widgets(evil: Any) -> dict[str, Widget]:
-    return all_widgets(evil, EVIL)
+def evil_widgets() -> dict[str, Widget]:
+    return make_widgets(EVIL)
 
 
-NAMES = ("attention", "seeds", "balance", "certificate", "rnn")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_widget_is_whole_and_may_run_its_own_script_only(name, evil_widgets, tmp_path):
+@pytest.mark.parametrize("name", WIDGETS)
+def test_a_widget_is_whole_and_what_users_named_is_shown_not_run(name, evil_widgets, tmp_path):
     widget = evil_widgets[name]
     page = whole_page(widget.save(tmp_path / "widget.html"), n_scripts=1)
     assert data_block(page) == json.loads(json.dumps(widget.data))
-    assert len(widget.html) < 80_000
+    assert len(widget.html) < (200_000 if name == "seeds" else 80_000)
     assert 300 <= widget.height <= 1000
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_users_named_is_shown_not_run(name, evil_widgets, tmp_path):
-    page = opened(evil_widgets[name], tmp_path)
-    assert not page.find("img")
-    shown = page.text + json.dumps(evil_widgets[name].data["strings"])
-    assert EVIL_BRACKETS[3] in shown.replace('\\"', '"')
+    if name != "balance":  # whose brackets are the usual ones
+        shown = page.text + json.dumps(widget.data["strings"])
+        assert EVIL_BRACKETS[3] in shown.replace('\\"', '"')
 
 
 def test_in_a_notebook_it_stands_in_a_frame_of_fixed_height(gpt):
@@ -187,9 +156,6 @@ def test_a_plain_hooked_transformer_has_attention_but_no_brackets(tmp_path):
     ]
     assert len(data["maps"]) == model.cfg.n_heads
     assert not opened(widget, tmp_path).find("svg", class_="arcs")
-    known = widgets.attention(model, torch.tensor([6, 0, 2, 3]), language=DyckLanguage(3, 4))
-    assert known.data["strings"][0]["tokens"] == ["<bos>", "[", "(", ")"]
-    assert known.data["strings"][0]["depth"] == [0, 1, 2, 1]
 
 
 def test_tokens_have_the_names_that_the_model_gives_them(gpt):
@@ -276,11 +242,6 @@ def test_a_balanced_model_has_a_blank_table(tmp_path):
     cells = [node for node in page.find("td") if "data-tip" in node.attributes]
     assert {(cell.text, cell.attributes["class"]) for cell in cells} == {("0", "b0")}
     assert "no matched pair, anywhere, disturbs" in page.text
-
-
-def test_the_language_of_a_balance_table_must_fit(minimal):
-    with pytest.raises(ValueError, match="2 types and depth 4"):
-        widgets.balance_heatmap(balance_violation(minimal), language=DyckLanguage(2, 5))
 
 
 # --- certificates ---------------------------------------------------------------------------------

@@ -9,36 +9,12 @@ import pytest
 import torch
 
 from tests.cases import plain_model
-from tests.report.browsing import CHROMIUM, Visit
-from tests.report.conftest import EVIL_BRACKETS
-from tl_dyck import DyckTask, balance_violation, build_model, construct, get_config, load_task
-from tl_dyck.certify import certify_dyck
+from tests.report.browsing import Visit, cell_at
+from tests.report.conftest import EVIL, EVIL_BRACKETS, WIDGETS, make_widgets
+from tl_dyck import balance_violation, build_model, construct, get_config, load_task
 from tl_dyck.report import widgets
-from tl_dyck.report.widgets import Widget
-
-pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-)
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"
-)
 
 TEXT = "[(())]("
-
-
-def make_widgets(task: DyckTask, text: str) -> dict[str, Widget]:
-    models = [build_model(get_config("minimal-onehot", task), seed=seed) for seed in range(8)]
-    first = models[0]
-    deep = task.language.tokenize(text)[:2].tolist()
-    return {
-        "attention": widgets.attention(build_model(get_config("gpt", task), seed=1), text),
-        "seeds": widgets.attention_seeds(models, text),
-        "balance": widgets.balance_heatmap(balance_violation(first), language=task.language),
-        "certificate": widgets.certificate(
-            certify_dyck(first, task, prefixes=[deep], budget=1).rows[0], first
-        ),
-        "rnn": widgets.rnn_steps(first, text),
-    }
 
 
 def test_a_map_that_looks_ahead_is_read_above_the_diagonal(opened, tmp_path):
@@ -47,7 +23,7 @@ def test_a_map_that_looks_ahead_is_read_above_the_diagonal(opened, tmp_path):
     page = opened(widgets.attention(model, tokens, layer=0, head=1).save(tmp_path / "w.html")).page
     with torch.no_grad():
         pattern = model.run_with_cache(tokens[None])[1]["pattern", 0][0, 1].double()
-    page.mouse.move(*at_cell(page, 0, 1, 4))
+    page.mouse.move(*cell_at(page.locator("figure .map").nth(0), 1, 4))
     assert (
         page.inner_text("#tip").splitlines()[0] == f"weight {pattern[1, 4]:.3f} (layer 0, head 1)"
     )
@@ -62,16 +38,11 @@ def test_a_map_that_looks_ahead_is_read_above_the_diagonal(opened, tmp_path):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("widgets")
-    evil = DyckTask(name="evil", n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
-    open_0, close_0, open_1, close_1 = EVIL_BRACKETS
-    made = {
-        **make_widgets(load_task("dyck-2-4"), TEXT),
-        **{
-            f"evil-{name}": widget
-            for name, widget in make_widgets(evil, open_0 + open_1 + close_1 + close_0).items()
-        },
+    return {
+        f"{prefix}{name}": widget.save(folder / f"{prefix}{name}.html")
+        for prefix, task in (("", load_task("dyck-2-4")), ("evil-", EVIL))
+        for name, widget in make_widgets(task).items()
     }
-    return {name: widget.save(folder / f"{name}.html") for name, widget in made.items()}
 
 
 @pytest.fixture
@@ -79,41 +50,30 @@ def visit(opened: Any, saved: dict[str, Path]) -> Any:
     return lambda name, *how: opened(saved[name], *how)
 
 
-def at_cell(page: Any, figure: int, q: int, k: int) -> list[float]:
-    """Where on the screen a cell of a map is."""
-    box = page.locator("figure .map").nth(figure)
-    box.scroll_into_view_if_needed()
-    found: list[float] = box.evaluate(
-        "(svg, [x, y]) => { const p = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM()); "
-        "return [p.x, p.y]; }",
-        [k + 0.5, q + 0.5],
-    )
-    return found
-
-
-@pytest.mark.parametrize("prefix", ["", "evil-"])
-@pytest.mark.parametrize("name", ["attention", "seeds", "balance", "certificate", "rnn"])
-def test_no_errors_no_requests_no_sideways_scrolling(visit, name, prefix):
-    for width, scheme in ((400, "dark"),) if prefix else ((400, "dark"), (1600, "light")):
-        seen = visit(prefix + name, width, scheme)
-        page = seen.page
-        assert not seen.scrolls_sideways
-        assert page.locator("main").inner_text().strip()
-        for summary in page.locator("summary").all():
-            summary.click()
-        for box in (found.bounding_box() for found in page.locator("figure .map").all()):
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= width
-            assert box["width"] >= 110
-        page.mouse.move(200, 300)
-        page.keyboard.press("Tab")
+@pytest.mark.parametrize(
+    ("prefix", "width", "scheme"), [("evil-", 400, "dark"), ("", 1600, "light")]
+)
+@pytest.mark.parametrize("name", WIDGETS)
+def test_no_errors_no_requests_no_sideways_scrolling(visit, name, prefix, width, scheme):
+    seen = visit(prefix + name, width, scheme)
+    page = seen.page
+    assert not seen.scrolls_sideways
+    assert page.locator("main").inner_text().strip()
+    for summary in page.locator("summary").all():
+        summary.click()
+    for box in (found.bounding_box() for found in page.locator("figure .map").all()):
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+        assert box["width"] >= 110
+    page.mouse.move(200, 300)
+    page.keyboard.press("Tab")
 
 
 def test_hover_tells_weight_tokens_depths_in_every_map(visit):
     page = visit("seeds").page
     model = build_model(get_config("minimal-onehot", "dyck-2-4"), seed=3)
     weight = float(model.run_with_cache(TEXT)[1]["pattern", 0][0, 0, 5, 1])
-    page.mouse.move(*at_cell(page, 3, 5, 1))
+    page.mouse.move(*cell_at(page.locator("figure .map").nth(3), 5, 1))
     lines = page.locator("#tip").inner_text().splitlines()
     assert lines[0] == f"weight {weight:.3f} (seed 3)"
     assert lines[1] == "query “)” at position 5, depth 1"
@@ -131,10 +91,7 @@ def test_hover_tells_weight_tokens_depths_in_every_map(visit):
 def test_a_query_is_chosen_by_pointer_and_by_keyboard(visit):
     page = visit("attention").page
     cells = page.locator(".cell")
-    assert cells.nth(7).get_attribute("class").split()[-2:] == [
-        "now",
-        "top",
-    ]  # it ends with an open bracket
+    assert cells.nth(7).get_attribute("class").split()[-2:] == ["now", "top"]  # one stays open
     cells.nth(4).hover()
     assert (
         page.locator("#tip").inner_text() == "“)” at position 4, depth 2\nits partner is “(” at 3"
@@ -172,14 +129,8 @@ def test_an_rnn_steps_by_keyboard(visit):
     page.keyboard.press("Home")
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    assert page.locator("#step-state").inner_text().split() == [
-        "after",
-        "“(”,",
-        "token",
-        "3:",
-        "depth",
-        "3",
-    ]
+    state = " ".join(page.locator("#step-state").inner_text().split())
+    assert state == "after “(”, token 3: depth 3"
     assert "one term for each of 4 tokens" in page.locator("#step-sums").inner_text()
     chances = (
         build_model(get_config("minimal-onehot", "dyck-2-4"), seed=0)("[((")[0, -1]
@@ -214,35 +165,23 @@ def test_a_widget_works_in_the_frame_of_a_notebook(browser, tmp_path):
 # --- circuitsvis ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["evil", "plain"])
-def test_views_of_circuitsvis_draw_and_ask_for_nothing(browser, tmp_path, name):
-    plain = load_task("dyck-2-4")
-    task = (
-        plain
-        if name == "plain"
-        else DyckTask(name="evil", n_types=2, max_depth=4, brackets=EVIL_BRACKETS)
-    )
-    model = build_model(get_config("gpt", task, n_heads=2, d_model=16), seed=1)
-    open_0, close_0, open_1, close_1 = task.language.alphabet
-    text = open_0 + open_1 + close_1 + close_0
-    for view in (widgets.circuitsvis_attention, widgets.circuitsvis_tokens):
-        path = view(model, text).save(tmp_path / "view.html")
-        seen = Visit(browser, path, 900, "dark")
-        shown = seen.page.locator("#view")
-        if view is widgets.circuitsvis_attention:
-            shown.locator("canvas").nth(4).wait_for()  # four heads, and one of them large
-            assert "L1H1" in shown.inner_text()
-        else:
-            shown.get_by_text("alert(2)" if name == "evil" else open_1).first.wait_for()
-            assert "log probability" in shown.inner_text()
-        assert shown.locator("img, script").count() == 0
-        assert [
-            said
-            for said in seen.said
-            if "alert" in said or "dialog" in said or said.startswith("error")
-        ] == []
-        assert seen.asked == [path.as_uri()]
-        seen.context.close()
+@pytest.mark.parametrize("view", [widgets.circuitsvis_attention, widgets.circuitsvis_tokens])
+def test_views_of_circuitsvis_draw_and_ask_for_nothing(browser, tmp_path, view):
+    model = build_model(get_config("gpt", EVIL, n_heads=2, d_model=16), seed=1)
+    path = view(model, "".join(EVIL_BRACKETS[i] for i in (0, 2, 3, 1))).save(tmp_path / "view.html")
+    seen = Visit(browser, path, 900, "dark")
+    shown = seen.page.locator("#view")
+    if view is widgets.circuitsvis_attention:
+        shown.locator("canvas").nth(4).wait_for()  # four heads, and one of them large
+        assert "L1H1" in shown.inner_text()
+    else:
+        shown.get_by_text("alert(2)").first.wait_for()
+        assert "log probability" in shown.inner_text()
+    assert shown.locator("img, script").count() == 0
+    bad = ("alert", "dialog", "error:")
+    assert [said for said in seen.said if any(word in said for word in bad)] == []
+    assert seen.asked == [path.as_uri()]
+    seen.context.close()
 
 
 @pytest.mark.parametrize(("theme", "scheme"), [("dark", "light"), ("light", "dark")])

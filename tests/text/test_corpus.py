@@ -66,7 +66,6 @@ def test_data_that_cannot_be_learned_from(
 def test_the_vocabulary_is_that_of_the_training_sentences() -> None:
     rows = [Sentence("b a b", 0), Sentence("a c <cls>", 1)]
     assert build_words(rows) == ("<unk>", "<cls>", "a", "b", "c")
-    assert build_words(rows, least=2) == ("<unk>", "<cls>", "a", "b")
 
 
 def test_sst2_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:

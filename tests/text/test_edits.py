@@ -81,7 +81,6 @@ def test_attacks_on_linear_readouts_find_the_worst_string(
     rows, space = encoded(model, texts), text_space(text, model.text, SYNONYMS)
     labels = torch.tensor([data.draw(st.integers(0, 1)) for _ in rows])
     attack = Attack(model, BatchEdits.of(space, model.text), rounds=20)
-    assert attack.is_exact
     strings, least = attack(*pad(rows), labels)
     seen = margins(text_logits(model, strings), labels)
     assert torch.allclose(seen, least, rtol=1e-5, atol=1e-6)
@@ -102,7 +101,6 @@ def test_attacks_on_other_readouts_stay_in_the_space_and_report_what_the_model_s
         rows = encoded(model, ["the good film", "a dull plot was cold", "fine"])
         space, labels = text_space("dup:1,sub:2", model.text, SYNONYMS), torch.tensor([1, 0, 1])
         attack = Attack(model, BatchEdits.of(space, model.text))
-        assert not attack.is_exact
         strings, least = attack(*pad(rows), labels)
         assert torch.allclose(margins(text_logits(model, strings), labels), least, atol=1e-9)
         clean = margins(text_logits(model, rows), labels)

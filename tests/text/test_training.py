@@ -51,7 +51,7 @@ def test_every_objective_learns_and_is_the_same_each_time(folder: Path, objectiv
     corpus = load_folder(folder)
     config = TextConfig(words=build_words(corpus.train), d_model=8)
     space = text_space("dup:1,sub:1", config, SYNONYMS)
-    options = TextTraining(objective=objective, steps=80, learning_rate=2e-2, weight_decay=0.0)
+    options = TextTraining(objective=objective, steps=40, learning_rate=2e-2, weight_decay=0.0)
     model, curve = train_text(config, corpus.train, options, space=space, progress=False)
     assert curve[-1]["clean_loss"] < 0.8 * curve[0]["clean_loss"]
     assert accuracy(model, corpus.test) > 0.7
@@ -80,10 +80,6 @@ def test_the_curve_ends_with_the_steps_that_were_made(
     )
     assert curve[-1]["step"] == len(made) == steps
     assert [row["step"] for row in curve] == sorted({1, steps, *range(50, steps, 50)})
-    _, curve = train_text(
-        config, corpus.train, TextTraining(seconds=0.05, batch_size=4), progress=False
-    )
-    assert curve[-1]["step"] == len(made) - steps
 
 
 def test_training_on_worst_strings_certifies_more(folder: Path) -> None:
@@ -110,8 +106,6 @@ def test_what_cannot_be_trained() -> None:
         TextTraining(objective="worse")
     with pytest.raises(ValueError, match="weight must be at most 1"):
         TextTraining(weight=1.5)
-    with pytest.raises(ValueError, match="seconds must be above 0, got 0"):
-        TextTraining(seconds=0.0)
 
 
 def test_a_loss_that_explodes_is_an_error(folder: Path) -> None:

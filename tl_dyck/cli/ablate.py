@@ -11,11 +11,12 @@ from rich.text import Text
 
 from tl_dyck.addresses import split_address
 from tl_dyck.cli.answers import Answer, Rows, Saved
-from tl_dyck.cli.early import existing_models, known
 from tl_dyck.cli.options import (
+    MODELS,
     Device,
     Runs,
     argument,
+    existing_models,
     flag,
     option,
     out_folder,
@@ -23,7 +24,6 @@ from tl_dyck.cli.options import (
     usable_device,
     whole,
 )
-from tl_dyck.cli.saved import MODELS
 from tl_dyck.cli.settings import Settings, configured
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def ablate(
     For example: [bold]tl-dyck ablate results/study:gpt[/bold]
     """
     existing_models(*(models or ()))
-    known("task", task)
     from tl_dyck.report import write_report
     from tl_dyck.studies.ablation import AblateConfig, ablate_runs, ablate_trained
 

@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Annotated, Any, final
 
 import typer
+import typer.core
 from rich.table import Table
 from rich.text import Text
 
 from tl_dyck.cli.options import flag
-from tl_dyck.cli.terminal import console, say_note, table
 from tl_dyck.json_values import plain
+from tl_dyck.screen import console, visible
 
 #: Exit status of a verdict: nothing was refuted, and something could not be decided.
 UNDECIDED = 3
@@ -106,16 +107,34 @@ class Saved:
         return {self.what.lower(): str(self.path)}
 
 
+class _Table(Table):
+    """A table whose cells are `visible` before their widths are measured.
+
+    What users named is text, never rich's markup: ``[[]]`` is a bracket string, not a style.
+    """
+
+    def add_column(self, header: Any = "", *arguments: Any, **options: Any) -> None:
+        super().add_column(visible(str(header)), *arguments, **options)
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        shown = (Text(visible(cell), _STYLES.get(cell, "")) for cell in cells)
+        super().add_row(*shown, **options)
+
+
 def text_table(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
-    """A table of texts: columns of numbers to the right, words of verdicts coloured."""
-    right = [
-        index for index in range(len(heads)) if all(_NUMBER.fullmatch(row[index]) for row in cells)
-    ]
-    shown = table(*heads, right=right)
-    shown.show_header = any(heads)
+    """A table of texts without borders, for 80 columns; only its last column wraps.
+
+    So names can be copied. Columns of numbers are to the right, words of verdicts coloured.
+    """
+    made = _Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    made.show_header = any(heads)
+    for index, head in enumerate(heads):
+        numbers = all(_NUMBER.fullmatch(row[index]) for row in cells)
+        justify: Any = "right" if numbers else "left"
+        made.add_column(head, justify=justify, no_wrap=index < len(heads) - 1)
     for row in cells:
-        shown.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    return shown
+        made.add_row(*row)
+    return made
 
 
 class _Missing(Exception):
@@ -147,6 +166,25 @@ _CELLS = _Cells()
 
 
 # --- commands -------------------------------------------------------------------------------------
+
+
+class _Flags:
+    """A flag takes no value in a help; late releases of typer show one, ``<bool>``."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in found:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return found
+
+
+class Command(_Flags, typer.core.TyperCommand):
+    """A command whose help shows flags as flags."""
+
+
+class Group(_Flags, typer.core.TyperGroup):
+    """The same for a group of commands."""
 
 
 def answers(command: Callable[..., Answer]) -> Callable[..., None]:
@@ -227,6 +265,11 @@ def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 def _is_plain() -> bool:
     """Whether standard output cannot show all of Unicode: then JSON has its own escapes."""
     return (getattr(sys.stdout, "encoding", None) or "ascii").lower() not in ("utf-8", "utf8")
+
+
+def say_note(text: str) -> None:
+    """A line of explanation."""
+    console().print(Text(text, style="dim"))
 
 
 def end_with(refuted: bool, undecided: bool) -> None:

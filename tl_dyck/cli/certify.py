@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from tl_dyck.cli.answers import Answer, Rows, Saved, end_with
-from tl_dyck.cli.early import existing, existing_models
 from tl_dyck.cli.options import (
+    MODEL,
     Certifying,
     Synonyms,
     argument,
+    existing,
+    existing_models,
     flag,
     folder_to_write,
     option,
@@ -23,8 +25,7 @@ from tl_dyck.cli.options import (
     out_folder,
     whole,
 )
-from tl_dyck.cli.saved import MODEL
-from tl_dyck.cli.terminal import console
+from tl_dyck.screen import console
 
 if TYPE_CHECKING:
     from tl_dyck.certify import Asker, Certificate, PerturbationSpace

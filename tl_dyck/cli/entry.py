@@ -11,7 +11,7 @@ import typer.core
 from rich.text import Text
 
 from tl_dyck.cli.ablate import ablate
-from tl_dyck.cli.answers import answers
+from tl_dyck.cli.answers import Command, Group, answers
 from tl_dyck.cli.certify import certify, check, export
 from tl_dyck.cli.judge import judge
 from tl_dyck.cli.language import certify_language
@@ -19,7 +19,6 @@ from tl_dyck.cli.probe import play, probe
 from tl_dyck.cli.reproduce import reproduce
 from tl_dyck.cli.runs import sweep_app
 from tl_dyck.cli.study import report, study
-from tl_dyck.cli.terminal import Command, Group
 from tl_dyck.cli.text import text_app
 from tl_dyck.cli.train import models, tasks, train
 from tl_dyck.errors import is_refusal

@@ -7,9 +7,17 @@ from pathlib import Path
 from typing import Annotated, Any, final
 
 from tl_dyck.cli.answers import Answer, Saved, end_with
-from tl_dyck.cli.early import existing_models, known
-from tl_dyck.cli.options import Processes, argument, option, out_file, real, some_seconds, whole
-from tl_dyck.cli.saved import MODEL
+from tl_dyck.cli.options import (
+    MODEL,
+    Processes,
+    argument,
+    existing_models,
+    option,
+    out_file,
+    real,
+    some_seconds,
+    whole,
+)
 
 
 @final
@@ -65,7 +73,6 @@ def certify_language(
     Exit status: 0 if it is proved, 1 if it is refuted, 3 if it is open.
     """
     existing_models(model, claimed.other)
-    known("task", task)
     from tl_dyck.certify.language import certify_language as decide
     from tl_dyck.certify.language import sample_error
     from tl_dyck.cli.certificates import load_any

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +13,95 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
+from tl_dyck.addresses import split_address
 from tl_dyck.check import check_integer, check_number, check_seed
-from tl_dyck.cli.early import writable_file, writable_folder
+from tl_dyck.errors import DyckError
 
 if TYPE_CHECKING:
     from tl_dyck.runs import RunOptions
 
 MOST = 10**9  # of whatever is counted
 MOST_SEEDS = 10_000
+
+# --- paths, checked before torch and TransformerLens are loaded --------------------------------
+
+
+class NoSuchPathError(DyckError, FileNotFoundError):
+    """There is nothing at a path."""
+
+
+class CannotWriteError(DyckError, OSError):
+    """What is to be written cannot be written there; said before anything is computed."""
+
+
+def existing(*paths: Path | None) -> None:
+    """Insist that there is something at each path; None is passed over."""
+    for path in paths:
+        if path is not None and not path.exists():
+            raise NoSuchPathError(f"there is no file or folder {str(path)!r}")
+
+
+def existing_models(*addresses: str | None) -> None:
+    """Insist that there is a folder where each address of a model begins; None is passed over."""
+    existing(*(split_address(address)[0] for address in addresses if address is not None))
+
+
+def study_folder(path: Path) -> Path:
+    """The folder of a finished study, from itself or from its ``results.json``."""
+    existing(path)
+    folder = path.parent if path.name == "results.json" else path
+    if not (folder / "results.json").exists():
+        raise NoSuchPathError(
+            f"{str(path)!r} is not the folder of a finished study: it has no results.json; "
+            "tl-dyck study makes one"
+        )
+    return folder
+
+
+def writable_folder(path: Path) -> Path:
+    """Insist that files can be made in a folder, which need not be there yet."""
+    _look(path)
+    here = Path(os.path.realpath(path))
+    if os.path.lexists(path) and not here.exists():
+        raise _cannot(path, "it is a link that leads nowhere")
+    while not here.exists() and here != here.parent:
+        here = here.parent
+    if not here.is_dir():
+        raise _cannot(path, f"{str(here)!r} is no folder")
+    if not os.access(here, os.W_OK | os.X_OK):
+        raise _cannot(path, f"{str(here)!r} is read-only")
+    return path
+
+
+def writable_file(path: Path) -> Path:
+    """Insist that a file can be written, as `tl_dyck.files.write_output` writes it."""
+    found = _look(path)
+    if found is None or stat.S_ISREG(found.st_mode):
+        writable_folder(Path(os.path.realpath(path)).parent)
+    elif stat.S_ISDIR(found.st_mode):
+        raise CannotWriteError(f"{str(path)!r} is a folder: name a file in it")
+    elif not (stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode)):
+        raise CannotWriteError(f"{str(path)!r} is neither a file nor a pipe: name another one")
+    elif not os.access(path, os.W_OK):
+        raise CannotWriteError(f"{str(path)!r} cannot be written to: name another one")
+    return path
+
+
+def _look(path: Path) -> os.stat_result | None:
+    """What is at a path; None if there is nothing."""
+    try:
+        return os.stat(path)
+    except ValueError as error:
+        raise CannotWriteError(f"{str(path)!r} is no name of a file: {error}") from error
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
+        raise CannotWriteError(f"{str(path)!r} cannot be written: {error.strerror}") from error
+
+
+def _cannot(path: Path, why: str) -> CannotWriteError:
+    return CannotWriteError(f"cannot write to the folder {str(path)!r} ({why}); choose another one")
+
 
 # --- checks, made while options are read: before anything is loaded or computed -------------------
 
@@ -194,3 +278,14 @@ def usable_device(name: str | None) -> str | None:
     from tl_dyck.environment import check_device
 
     return check_device(name)
+
+
+# --- saved models ---------------------------------------------------------------------------------
+
+#: What one saved model is called, in helps.
+MODEL = "A saved model: its folder, or as in [bold]results/study:gpt/seed-3[/bold]."
+#: Where there may be several.
+MODELS = (
+    "Saved models: [bold]results/study[/bold] for all of a study's, "
+    "[bold]results/study:gpt[/bold], [bold]results/study:gpt/seed-3[/bold], or a folder."
+)

@@ -5,19 +5,32 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, SupportsFloat
+from typing import Annotated, Any, NamedTuple, SupportsFloat
 
 from rich.text import Text
 
 from tl_dyck.addresses import split_address
-from tl_dyck.cli.answers import Answer, Saved
-from tl_dyck.cli.early import existing_models, known
-from tl_dyck.cli.options import Device, Only, option, out_file, usable_device, whole
-from tl_dyck.cli.saved import LoadedModel, Models, String, load_models, trained_task
+from tl_dyck.cli.answers import Answer, Saved, say_note
+from tl_dyck.cli.options import (
+    MODELS,
+    Device,
+    Only,
+    argument,
+    chosen_values,
+    existing_models,
+    option,
+    out_file,
+    usable_device,
+    whole,
+)
 from tl_dyck.errors import is_refusal
 
 #: Our own, in the order in which they are shown.
 _FIRST = ("attention_variation", "stack_likeness", "balance_violation", "pair_drift")
+
+Models = Annotated[list[str], argument("MODEL...", MODELS)]
+
+String = Annotated[str | None, option("TEXT", "The string they read.", "--string", "-s")]
 
 
 def probe(
@@ -129,6 +142,55 @@ def _row(model: str, result: Any) -> dict[str, Any]:
     return {"model": model, **({"value": float(result)} if number else {}), "result": result}
 
 
+# --- saved models ---------------------------------------------------------------------------------
+
+
+class LoadedModel(NamedTuple):
+    """A model, where it is, what it is called, and what finds it again."""
+
+    name: str
+    folder: Path
+    model: Any
+    address: str
+
+
+def load_models(
+    addresses: Sequence[str], only: list[str] | None, device: str | None
+) -> list[LoadedModel]:
+    """The models of some addresses, of runs whose parameters are as chosen.
+
+    Of several, those whose weights are no numbers are left out, with a note: their training
+    diverged.
+    """
+    from tl_dyck.models import load_model
+    from tl_dyck.models.storage import NotFiniteError
+    from tl_dyck.runs.saved import find_models
+
+    chosen = chosen_values(only)
+    found, refused = [], None
+    for saved in (each for address in addresses for each in find_models(address, chosen)):
+        try:
+            model = load_model(saved.folder, device=device)
+        except NotFiniteError as error:
+            refused = error
+            say_note(f"{saved.name} is left out: {error}")
+        else:
+            found.append(LoadedModel(saved.name, saved.folder, model, saved.address))
+    if refused is not None and not found:
+        raise refused
+    return found
+
+
+def trained_task(folder: Path, model: Any) -> Any:
+    """The task that a run was trained on; for a model alone, complete strings of its language."""
+    from tl_dyck.tasks.names import task_of
+    from tl_dyck.training import load_result
+
+    if (folder / "result.json").exists():
+        return load_result(folder, device="cpu").task
+    return task_of(model.cfg.language)
+
+
 # --- a page to type into --------------------------------------------------------------------------
 
 
@@ -147,7 +209,6 @@ def play(
     For example: [bold]tl-dyck play results/study:gpt[/bold]
     """
     existing_models(*models)
-    known("task", task)
     from tl_dyck.report import write_playground
     from tl_dyck.screen import share_bar
 

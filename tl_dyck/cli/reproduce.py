@@ -9,10 +9,6 @@ from typing import Annotated
 from tl_dyck.cli.answers import Answer, Rows, Saved
 from tl_dyck.cli.options import MOST_SEEDS, Device, Runs, option, out_folder, usable_device, whole
 from tl_dyck.cli.settings import Settings, configured
-from tl_dyck.registry import unknown_name
-
-#: What can be reproduced: the names of `tl_dyck.studies.reproduction.PAPERS`, which loads torch.
-_PAPERS = ("wen-2023", "stack-use-2026")
 
 
 def reproduce(
@@ -51,8 +47,6 @@ def reproduce(
     Writes [bold]reproduce.html[/bold], claims.md and claims.json. What is already in the folder is
     kept.
     """
-    if paper not in _PAPERS:
-        raise unknown_name("paper", paper, _PAPERS)
     from tl_dyck.report import write_report
     from tl_dyck.studies import reproduction
     from tl_dyck.studies.claims import tally

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 from rich.text import Text
 
-from tl_dyck.cli.answers import Answer, Saved, answers, text_table
-from tl_dyck.cli.early import existing
+from tl_dyck.cli.answers import Answer, Command, Group, Saved, answers, text_table
 from tl_dyck.cli.options import (
     Runs,
     argument,
+    existing,
     flag,
     folder_to_write,
     names,
@@ -26,7 +26,6 @@ from tl_dyck.cli.options import (
     usable_device,
     whole,
 )
-from tl_dyck.cli.terminal import Command, Group
 
 if TYPE_CHECKING:
     import pandas as pd

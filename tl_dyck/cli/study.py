@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tl_dyck.cli.answers import Answer, Rows, Saved
-from tl_dyck.cli.early import known, study_folder
 from tl_dyck.cli.options import (
     Device,
     Out,
@@ -22,6 +21,7 @@ from tl_dyck.cli.options import (
     option,
     out_file,
     parse_seeds,
+    study_folder,
     usable_device,
 )
 from tl_dyck.cli.settings import Settings, configured
@@ -58,8 +58,6 @@ def study(
     What is already in the folder is kept: an interrupted study goes on where it stopped, in any
     number of processes at a time. [bold]tl-dyck sweep status FOLDER[/bold] says how it stands.
     """
-    known("task", task)
-    known("model", *names(families or ""))
     from tl_dyck.report import write_report
     from tl_dyck.report.commands import with_steps
     from tl_dyck.studies import StudyConfig, run_study

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tl_dyck.cli.answers import Answer, Rows, Saved, answers
-from tl_dyck.cli.early import existing
+from tl_dyck.cli.answers import Answer, Command, Group, Rows, Saved, answers
 from tl_dyck.cli.options import (
     Certifying,
     Synonyms,
     argument,
+    existing,
     one_seed,
     option,
     out_file,
@@ -22,7 +22,6 @@ from tl_dyck.cli.options import (
     whole,
 )
 from tl_dyck.cli.settings import Settings, changed
-from tl_dyck.cli.terminal import Command, Group
 
 _TRAINED = {
     "objective": "{objective}",

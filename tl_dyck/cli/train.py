@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tl_dyck.cli.answers import Answer, Rows, Saved
-from tl_dyck.cli.early import known
 from tl_dyck.cli.options import (
     Device,
     Jobs,
@@ -58,7 +57,6 @@ def tasks() -> Answer:
 
 def models(task: Task = "dyck-2-4") -> Answer:
     """List the model families, as they are for a task."""
-    known("task", task)
     from tl_dyck.models import get_config
     from tl_dyck.models import models as registry
     from tl_dyck.tasks import load_task
@@ -99,8 +97,6 @@ def train(
     For example: [bold]tl-dyck train gpt --seeds 8[/bold], or
     [bold]tl-dyck train minimal-onehot --task dyck-3-8 --seed 5[/bold]
     """
-    known("model", model)
-    known("task", task)
     from tl_dyck.models import get_config
     from tl_dyck.report.commands import with_steps
     from tl_dyck.training import TrainConfig, train_seeds

@@ -15,7 +15,7 @@ from tl_dyck.ablation.figures import gate_curves, importance_dots
 from tl_dyck.plot_recipes import dots, marks
 from tl_dyck.plots import Line, scatter
 from tl_dyck.report.markup import Html, element, percent, table
-from tl_dyck.report.page import Figure, Page, Section, again, whole_configuration
+from tl_dyck.report.page import Figure, Page, Section, again, cell, whole_configuration
 from tl_dyck.studies.ablation import Ablation, load_ablation
 
 _MOST = 6  # groups that are drawn; all are in the tables
@@ -275,14 +275,14 @@ def ablation_page(ablation: Ablation) -> Html:
 
 def _models(ablation: Ablation) -> Html:
     rows = [
-        (
-            str(row.model),
-            str(row.group),
-            "–" if row.accuracy != row.accuracy else percent(row.accuracy),
-            "–" if row.metric != row.metric else f"{row.metric:.4f}",
-            str(row.status),
-        )
+        {
+            "model": str(row.model),
+            "kind": str(row.group),
+            "accuracy": "–" if row.accuracy != row.accuracy else percent(row.accuracy),
+            "log-likelihood (nats per token)": cell(row.metric, ".4f"),
+            "gates": str(row.status),
+        }
         for row in ablation.models.itertuples()
     ]
-    columns = ("model", "kind", "accuracy", "log-likelihood (nats per token)", "gates")
-    return table("Every model, whether it learned its task or not", columns, rows, numeric=(2, 3))
+    caption = "Every model, whether it learned its task or not"
+    return table(caption, rows[0], map(dict.values, rows), numeric=(2, 3))

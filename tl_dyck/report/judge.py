@@ -10,7 +10,7 @@ import torch
 from tl_dyck.hook_points import attention_patterns
 from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, make_case
 from tl_dyck.judge.facts import all_prefixes
-from tl_dyck.judge.protocol import Case
+from tl_dyck.judge.protocol import Case, Question
 from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.scores import most_misleading
 from tl_dyck.report.heatmap import color_bar, heat_map, text_of
@@ -170,36 +170,25 @@ def _off(done: Judgement, method: str, kind: str) -> str:
 
 def _thresholds(done: Judgement) -> list[Html | None]:
     rows = [
-        [
-            row.method,
-            row.question,
-            percent(row.accuracy, 0),
-            percent(row.false_alarms, 0) if np.isfinite(row.false_alarms) else "–",
-            percent(row.misses, 0) if np.isfinite(row.misses) else "–",
-            f"{row.n:,}",
-            percent(row.yes, 0),
-            f"{row.seconds:.2f}",
-            f"{row.passes:.0f}",
-        ]
+        {
+            "method": row.method,
+            "question": row.question,
+            "accuracy": percent(row.accuracy, 0),
+            "false alarms": percent(row.false_alarms, 0) if np.isfinite(row.false_alarms) else "–",
+            "misses": percent(row.misses, 0) if np.isfinite(row.misses) else "–",
+            "n": f"{row.n:,}",
+            "yes": percent(row.yes, 0),
+            "s a case": f"{row.seconds:.2f}",
+            "passes a case": f"{row.passes:.0f}",
+        }
         for method in done.order()
         for row in done.scores.loc[[method]].reset_index().itertuples()
     ]
-    columns = (
-        "method",
-        "question",
-        "accuracy",
-        "false alarms",
-        "misses",
-        "n",
-        "yes",
-        "s a case",
-        "passes a case",
-    )
     caption = (
         "False alarms: share of “no” that it calls yes. Misses: share of “yes” that it calls no. "
         "Passes: calls of the model from its tokens on; cost is of all questions about a case."
     )
-    shown = table(caption, columns, rows, numeric=range(2, 9))
+    shown = table(caption, rows[0], map(dict.values, rows), numeric=range(2, 9))
     return [element("details", element("summary", "False alarms, misses and cost"), shown)]
 
 
@@ -226,57 +215,48 @@ def _card(row: Any) -> Html:
     """One method, misled."""
     kind, _, seed = row.case.rpartition("-")
     case, facts = make_case(kind, int(seed))
-    proof = next(
-        fact.proof
+    fact = next(
+        fact
         for fact in facts
         if fact.question.kind == row.question
         and " ".join(str(part) for part in fact.question.target) == row.target
     )
+    about = _ABOUT.get(row.question, "layer {}, head {}").format(*fact.question.target)
     said, truth = ("no", "yes") if row.answer else ("yes", "no")
     text = (
-        f"{row.case}, “{row.question}”, {_about_what(row)}: its score of {row.score:.3g} is beyond "
+        f"{row.case}, “{row.question}”, {about}: its score of {row.score:.3g} is beyond "
         f"{percent(row.misled, 0)} of those where the answer is {said}; here it is {truth} "
-        f"({proof})."
+        f"({fact.proof})."
     )
-    return element(
-        "div", element("h3", row.method), _picture(case, row), element("p", text, class_="note")
-    )
+    picture = _picture(case, fact.question)
+    return element("div", element("h3", row.method), picture, element("p", text, class_="note"))
 
 
-def _about_what(row: Any) -> str:
-    target = str(row.target)
-    if row.question in ABOUT_HEADS:
-        layer, head = target.split()
-        return f"layer {layer}, head {head}"
-    if row.question == "edge":
-        return f"from source to reader {target}"
-    if row.question == "feature":
-        layer, head, index = target.split()
-        return f"direction {index} of layer {layer}, head {head}"
-    if row.question == "token":
-        return f"bracket {target.rpartition(' ')[2]} of the string shown"
-    if row.question == "weight":
-        name, head = target.split()
-        return f"{name} of head {head}"
-    return f"lengths up to {target}"
+#: What a question is about, from its target; of all others a head.
+_ABOUT = {
+    "edge": "from source to reader {} {}",
+    "feature": "direction {2} of layer {0}, head {1}",
+    "token": "bracket {1} of the string shown",
+    "weight": "{} of head {}",
+    "stack": "lengths up to {}",
+    "same": "lengths up to {}",
+}
 
 
-def _picture(case: Case, row: Any) -> Html:
+def _picture(case: Case, question: Question) -> Html:
     """The pattern of the head in question, or of the last layer, on a string of the case."""
     language = case.task.language
     tokens = all_prefixes(language, case.length)
     depth = language.depth(tokens)
     good = language.is_close(tokens[:, -1]) & (depth[:, -1] > 0)
     chosen = tokens[good.nonzero()[len(good.nonzero()) // 2, 0]]
-    layer, heads = case.model.cfg.n_layers - 1, slice(None)
-    words = str(row.target).split()
-    if row.question in ABOUT_HEADS:
-        layer, heads = int(words[0]), slice(int(words[1]), int(words[1]) + 1)
-    elif row.question == "weight":
-        layer, heads = int(words[0].split(".")[1]), slice(int(words[1]), int(words[1]) + 1)
-    elif row.question == "token":
-        numbers = str(row.target)[1:].partition(")")[0]
-        chosen = torch.tensor([int(word) for word in numbers.split(",") if word.strip()])
+    layer, heads, target = case.model.cfg.n_layers - 1, slice(None), question.target
+    if question.kind in ABOUT_HEADS:
+        layer, heads = target[0], slice(target[1], target[1] + 1)
+    elif question.kind == "weight":
+        layer, heads = int(target[0].split(".")[1]), slice(target[1], target[1] + 1)
+    elif question.kind == "token":
+        chosen = torch.tensor(target[0])
     weights = attention_patterns(case.model, chosen[None])[layer, 0, heads].mean(0).float().numpy()
     return heat_map(text_of(chosen.tolist(), None, language), weights)
 

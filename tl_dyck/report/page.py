@@ -201,11 +201,11 @@ def _data_table(figure: Figure) -> Html:
     )
 
 
-def cell(value: Any) -> str:
-    """A value in a table; a dash for one that is missing."""
+def cell(value: Any, form: str = ".4g") -> str:
+    """A value in a table, a float in that form; a dash for one that is missing."""
     if value is None or value != value:
         return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:{form}}" if isinstance(value, float) else str(value)
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from tl_dyck.report.commands import play_command, report_command, seed_text, stu
 from tl_dyck.report.figures import figures, is_one_layer
 from tl_dyck.report.heads import ablation_figures
 from tl_dyck.report.markup import Html, element, percent, table
-from tl_dyck.report.page import Page, Section, again, made_with, whole_configuration
+from tl_dyck.report.page import Page, Section, again, cell, made_with, whole_configuration
 from tl_dyck.report.patterns import Patterns, example, pattern_figure, read_patterns, worst_string
 from tl_dyck.studies import Study, findings
 from tl_dyck.studies.findings import Finding
@@ -175,36 +175,24 @@ def run_table(study: Study) -> list[Html | None]:
         class_="warning" if failed else None,
     )
     rows = [
-        (
-            f"{row.family} seed\u00a0{row.seed}",
-            row.status if good[row.Index] else element("strong", row.status, class_="failed"),
-            f"{row.steps:,}",
-            f"{row.seconds:.1f}",
-            percent(row.accuracy),
-            percent(row.accuracy_after_close),
-            percent(row.long_accuracy),
-            percent(row.long_accuracy_after_close),
-            f"{row.entropy_gap:.4f}",
-            "–"
-            if row.balance_violation != row.balance_violation
-            else f"{row.balance_violation:.3f}",
-        )
+        {
+            "run": f"{row.family} seed\u00a0{row.seed}",
+            "status": row.status
+            if good[row.Index]
+            else element("strong", row.status, class_="failed"),
+            "steps": f"{row.steps:,}",
+            "time (s)": f"{row.seconds:.1f}",
+            "accuracy": percent(row.accuracy),
+            "after a close": percent(row.accuracy_after_close),
+            "accuracy, long": percent(row.long_accuracy),
+            "after a close, long": percent(row.long_accuracy_after_close),
+            "entropy gap (nats)": f"{row.entropy_gap:.4f}",
+            "balance violation": cell(row.balance_violation, ".3f"),
+        }
         for row in models.itertuples()
     ]
-    columns = (
-        "run",
-        "status",
-        "steps",
-        "time (s)",
-        "accuracy",
-        "after a close",
-        "accuracy, long",
-        "after a close, long",
-        "entropy gap (nats)",
-        "balance violation",
-    )
     caption = (
         "Every run: accuracy on all closing brackets, and on those after a closing one, where a "
         "stack is needed; – where a measure is not defined"
     )
-    return [note, table(caption, columns, rows, numeric=range(2, 10))]
+    return [note, table(caption, rows[0], map(dict.values, rows), numeric=range(2, 10))]

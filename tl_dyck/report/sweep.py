@@ -283,7 +283,7 @@ def _means(means: pd.DataFrame, groups: list[str]) -> list[Html]:
             label,
             str(row.metric),
             f"{row.seeds}" + (f" (+ {row.failed} failed)" if row.failed else ""),
-            "–" if row.mean != row.mean else f"{row.mean:.4g}",
+            cell(row.mean),
             "–" if row.low != row.low else f"[{row.low:.4g}, {row.high:.4g}]",
         ]
         for label, row in zip(_names(shown, groups), shown.itertuples(), strict=True)

@@ -81,15 +81,6 @@ class Attack:
                 "train it clean or with random augmentation."
             )
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether the strings found are provably the worst (when the rounds suffice)."""
-        return (
-            self.model.text.n_heads == 1
-            and self.model.text.d_mlp == 0
-            and self.model.text.normalization == "none"
-        )
-
     @torch.no_grad()
     def __call__(
         self,

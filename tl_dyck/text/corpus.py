@@ -112,16 +112,10 @@ def load_sst2() -> Corpus:
     return _checked(train, test, problems, "stanfordnlp/sst2")
 
 
-def build_words(sentences: Iterable[Sentence], *, least: int = 1) -> tuple[str, ...]:
-    """The vocabulary of some sentences.
-
-    "<unk>", "<cls>", then words seen `least` times or more, by frequency.
-    """
+def build_words(sentences: Iterable[Sentence]) -> tuple[str, ...]:
+    """The vocabulary of some sentences: "<unk>", "<cls>", then words by frequency."""
     counts = Counter(word for sentence in sentences for word in sentence.text.split())
-    words = sorted(
-        (word for word, count in counts.items() if count >= least),
-        key=lambda word: (-counts[word], word),
-    )
+    words = sorted(counts, key=lambda word: (-counts[word], word))
     return (UNKNOWN, CLS, *(word for word in words if word not in (UNKNOWN, CLS)))
 
 

@@ -46,9 +46,6 @@ class TextTraining(Configuration):
         weight: of that other loss at the end, in [0, 1]; the clean loss has the rest. None for 1,
             and 0.5 for "ibp", which with 0.7 and more soon answers always the same (SST2, eight
             synonyms). It rises to that linearly over the first half.
-        seconds: of training, in processor time (one thread: as long as the clock's on an idle
-            machine); None for `steps`. With a time limit the number of steps depends on the
-            machine.
         steps: of training.
         batch_size: sentences a step; those of a batch are of similar length.
         learning_rate: of AdamW, which falls to 0 as a cosine.
@@ -57,7 +54,6 @@ class TextTraining(Configuration):
 
     objective: str = "clean"
     weight: float | None = number(None, most=1)
-    seconds: float | None = number(None, above=True)
     steps: int = whole(1000)
     batch_size: int = whole(64)
     learning_rate: float = number(3e-3)
@@ -122,15 +118,13 @@ def train_text(
     with share_bar(f"training ({options.objective})", enabled=progress) as shown:
         start = process_time()
         for step, chosen in enumerate(batches):
-            spent = process_time() - start
-            done = step / options.steps if options.seconds is None else spent / options.seconds
-            ends, done = step > 0 and done >= 1, min(1.0, done)
+            done = step / options.steps
             shown(done)
-            if ends or step == 1 or (step > 0 and step % _EVERY == 0):
+            if step in (1, options.steps) or (step > 0 and step % _EVERY == 0):
                 clean_loss, robust_loss = np.mean(recent, axis=0).tolist()
-                row = {"step": float(step), "seconds": spent}
+                row = {"step": float(step), "seconds": process_time() - start}
                 curve.append({**row, "clean_loss": clean_loss, "robust_loss": robust_loss})
-            if ends:
+            if step == options.steps:
                 break
             optimizer.param_groups[0]["lr"] = rate * (1 + np.cos(np.pi * done)) / 2
             strings, wanted = [rows[i] for i in chosen], labels[chosen]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +22,7 @@ from tl_dyck.studies.paper import evidence as evidence_module
 from tl_dyck.studies.paper import scales as scales_module
 from tl_dyck.studies.paper.measure import probe_strings
 from tl_dyck.studies.paper.scales import groups_of
-from tl_dyck.studies.reproduction import PAPERS, Reproduction, load_reproduction, reproduce
+from tl_dyck.studies.reproduction import Reproduction, load_reproduction, reproduce
 from tl_dyck.studies.rules import VERDICTS
 from tl_dyck.studies.stack_use import STACK_USE_2026
 from tl_dyck.tasks import DyckTask, load_task
@@ -152,11 +151,6 @@ def test_the_command_says_what_is_not_usual(seeds):
     done.evidence.scale = scale
     said = "tl-dyck reproduce --scale quick --set n_bootstrap=9 --set to_the_end=8"
     assert done.command == said
-
-
-def test_the_command_line_knows_the_papers():
-    cli = import_module("tl_dyck.cli.reproduce")
-    assert tuple(PAPERS) == cli._PAPERS
 
 
 def test_what_is_wrong_is_said(tmp_path):

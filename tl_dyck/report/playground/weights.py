@@ -19,9 +19,7 @@ from tl_dyck.activations import ACTIVATIONS, canonical_activation
 from tl_dyck.check import not_finite
 from tl_dyck.errors import DyckError
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig
-from tl_dyck.models.hooked import HookedTransformer
 
-_FOLDED = "process_weights_ has folded the LayerNorms of {!r}; give the model as it was"
 _LARGEST = 32767  # of 16 bits with a sign
 _TOLERANCE = 5e-4  # of a logit: half of what pages promise, for what else is rounded
 
@@ -63,21 +61,14 @@ def pack(model: Any, n_pos: int, strings: Int[Tensor, "string pos"]) -> dict[str
 
 def _described(model: Any) -> DyckTransformerConfig:
     """What a model is, in the words of a Dyck model's configuration; an adopted one's too."""
-    cfg: Any = getattr(model, "cfg", None)
+    cfg: Any = model.cfg
     if isinstance(model, DyckTransformer):
         return model.cfg
-    if not isinstance(model, HookedTransformer) or getattr(cfg, "language", None) is None:
-        raise UnplayableModelError(
-            "a playground shows Dyck models (build_model, load_model, adopt), not "
-            f"{type(model).__name__}"
-        )
     if model.cfg.d_vocab_out != model.cfg.d_vocab:
         raise UnplayableModelError(
             f"{model.cfg.model_name!r} has {model.cfg.d_vocab_out} logits for "
             f"{model.cfg.d_vocab} tokens, so it predicts no tokens"
         )
-    if model.cfg.normalization_type == "LNPre":
-        raise UnplayableModelError(_FOLDED.format(model.cfg.model_name))
     try:
         return DyckTransformerConfig.of_plain(model.cfg, cfg.language)
     except ValueError as error:
@@ -85,10 +76,12 @@ def _described(model: Any) -> DyckTransformerConfig:
 
 
 def _refuse(model: Any) -> None:
+    name = model.cfg.model_name
+    if model.cfg.normalization_type == "LNPre":
+        raise UnplayableModelError(
+            f"process_weights_ has folded the LayerNorms of {name!r}; give the model as it was"
+        )
     cfg = _described(model)
-    name = cfg.model_name
-    if cfg.normalization_type == "LNPre":
-        raise UnplayableModelError(_FOLDED.format(name))
     if cfg.block != "bare" and canonical_activation(cfg.act_fn) not in ACTIVATIONS:
         raise UnplayableModelError(
             f"the page does not know the activation {cfg.act_fn!r} of {name!r}; it knows "

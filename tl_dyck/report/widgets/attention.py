@@ -12,8 +12,7 @@ from torch import Tensor
 
 from tl_dyck.check import check_integer
 from tl_dyck.hook_points import attention_patterns
-from tl_dyck.inputs import as_tokens, language_of, one_model, token_texts
-from tl_dyck.language import Language
+from tl_dyck.inputs import as_tokens, one_model, token_texts
 from tl_dyck.report.heatmap import Text, color_bar, heat_map, text_of, thousandths
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.widgets.frame import Widget, note
@@ -40,7 +39,6 @@ def attention(
     *,
     layer: SupportsIndex | None = None,
     head: SupportsIndex | None = None,
-    language: Language | None = None,
 ) -> Widget:
     """The attention patterns of one model on a string.
 
@@ -50,15 +48,14 @@ def attention(
             or ``[1, pos]``.
         layer: only this one; negative counts from the last. None for all.
         head: likewise.
-        language: whose brackets the tokens are; None for the model's own, if it has one.
 
     Raises:
         TypeError: not one HookedTransformer.
-        VocabularyError: a text, and a model that cannot read it; or a language of other tokens.
+        VocabularyError: a text, and a model that cannot read it.
         UnreadableTextError: too long a string, several, or too many patterns.
         ValueError: no such layer or head.
     """
-    string, patterns = read_attention(model, text, language)
+    string, patterns = read_attention(model, text)
     several = patterns.shape[1] > 1
     maps = [
         (f"layer {at}" + (f", head {which}" if several else ""), patterns[at, which])
@@ -73,7 +70,6 @@ def attention_seeds(
     *,
     layer: int = -1,
     head: int = 0,
-    language: Language | None = None,
 ) -> Widget:
     """One head of many models side by side, on the same string; a cell is marked in all of them.
 
@@ -82,7 +78,6 @@ def attention_seeds(
         text: see `attention`.
         layer: which one; negative counts from the last.
         head: which one.
-        language: see `attention`.
 
     Raises:
         UnreadableTextError: no model, too many of them, too long a string, or models that do not
@@ -98,7 +93,7 @@ def attention_seeds(
         raise UnreadableTextError("there is no model to look at; give at least one")
     maps, strings = [], []
     for name, model in named.items():
-        string, patterns = read_attention(model, text, language)
+        string, patterns = read_attention(model, text)
         strings.append(string)
         ((at, which),) = chosen(patterns, layer, head)
         maps.append((name, patterns[at, which]))
@@ -167,13 +162,10 @@ def figure_of(name: str, string: Text, index: int, pattern: Pattern) -> Html:
     )
 
 
-def read_text(
-    model: Any, text: String, language: Language | None
-) -> tuple[Int[Tensor, "1 pos"], Text]:
+def read_text(model: Any, text: String) -> tuple[Int[Tensor, "1 pos"], Text]:
     """A string as a model reads it, and what is known about it."""
     one_model(model, "a picture of attention")
-    if language is not None or getattr(model.cfg, "language", None) is not None:
-        language = language_of(model, language)
+    language = getattr(model.cfg, "language", None)
     tokens = as_tokens(model, text).to(model.cfg.device)
     if len(tokens) != 1:
         raise UnreadableTextError(
@@ -184,11 +176,10 @@ def read_text(
 
 
 def read_attention(
-    model: Any, text: String, language: Language | None
+    model: Any, text: String
 ) -> tuple[Text, Float[np.ndarray, "layer head query key"]]:
     """A string and all patterns on it, from one forward pass."""
-    one_model(model, "a picture of attention")
-    tokens, string = read_text(model, text, language)
+    tokens, string = read_text(model, text)
     check_readable(string)
     return string, attention_patterns(model, tokens)[:, 0].double().numpy()
 

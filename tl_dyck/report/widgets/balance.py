@@ -11,21 +11,14 @@ from tl_dyck.report.markup import Html, element, scrolling
 from tl_dyck.report.widgets.frame import Widget, note
 
 
-def balance_heatmap(result: Any, *, language: DyckLanguage | None = None) -> Widget:
+def balance_heatmap(result: Any) -> Widget:
     """S / P of a balance violation, for closing brackets (rows) and matched pairs before (columns).
 
     Args:
-        result: of `tl_dyck.balance_violation`.
-        language: whose brackets to show; None for the default brackets of that size.
-
-    Raises:
-        ValueError: the language has another number of types or another depth than the result.
+        result: of `tl_dyck.balance_violation`; its brackets are shown as the default ones.
     """
     n_depths, deepest, k, _ = result.ratio.shape
-    language = language or DyckLanguage(k, deepest)
-    if (language.n_types, language.max_depth) != (k, deepest):
-        raise ValueError(f"the result is of {k} types and depth {deepest}, not of {language}")
-    names = language.alphabet
+    names = DyckLanguage(k, deepest).alphabet
     columns = [(i, at) for at in range(deepest) for i in range(k)]
     over = [element("th", f"depth {at + 1}", colspan=k, scope="colgroup") for at in range(deepest)]
     pairs = [

@@ -9,7 +9,7 @@ import torch
 
 from tl_dyck.certify import Certificate, DyckCertificate, Edit, Passage, Symbols
 from tl_dyck.certify.spaces import placed
-from tl_dyck.inputs import check_reads, token_texts
+from tl_dyck.inputs import token_texts
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.report.heatmap import text_of
@@ -22,20 +22,17 @@ _MOST_LOGITS = 12
 _MARKS = {"certified": "✓", "falsified": "✗", "unknown": "?"}
 
 
-def certificate(
-    cert: Certificate | DyckCertificate, rnn_or_model: Any, *, language: DyckLanguage | None = None
-) -> Widget:
+def certificate(cert: Certificate | DyckCertificate, rnn_or_model: Any) -> Widget:
     """A certificate: verdict, original string, worst string with edits marked, logits on both.
 
     Args:
         cert: of `tl_dyck.certify.certify`, or a row of `certify_dyck`.
         rnn_or_model: what was certified.
-        language: whose brackets the tokens are; None for the model's own, if it has one.
     """
     if isinstance(cert, DyckCertificate):
         cert = cert.certificate
     rnn = rnn_or_model if isinstance(rnn_or_model, TwoLayerRNN) else export_rnn(rnn_or_model)
-    language = written_in(rnn_or_model, rnn, language)
+    language = written_in(rnn_or_model, rnn)
     outputs = output_names(rnn, language)
     target = outputs[cert.target]
     before = _logits(rnn, cert.tokens)
@@ -53,16 +50,9 @@ def certificate(
     )
 
 
-def written_in(given: Any, rnn: TwoLayerRNN, language: DyckLanguage | None) -> DyckLanguage | None:
-    """The language whose brackets tokens are: as told, or as the RNN or its model knows it.
-
-    Raises:
-        VocabularyError: the model has other tokens than the language that was told.
-    """
-    if language is None:
-        return rnn.config.language or getattr(getattr(given, "cfg", None), "language", None)
-    check_reads(given, language, told=True)
-    return language
+def written_in(given: Any, rnn: TwoLayerRNN) -> DyckLanguage | None:
+    """The language whose brackets tokens are, as the RNN or its model knows it."""
+    return rnn.config.language or getattr(getattr(given, "cfg", None), "language", None)
 
 
 def _verdict(cert: Certificate, target: str) -> Html:

@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.language import DyckLanguage
 from tl_dyck.report.markup import element
 from tl_dyck.report.page import asset
 from tl_dyck.report.widgets.attention import String, chosen, name_of, read_attention, read_text
@@ -27,7 +26,6 @@ def circuitsvis_attention(
     *,
     layer: SupportsIndex | None = None,
     head: SupportsIndex | None = None,
-    language: DyckLanguage | None = None,
 ) -> Widget:
     """The attention patterns of one model, as circuitsvis draws them: small maps and a large one.
 
@@ -36,13 +34,12 @@ def circuitsvis_attention(
         text: the string, to which the model's tokenizer adds BOS; or tokens as they are.
         layer: only this one; negative counts from the last. None for all.
         head: likewise.
-        language: whose brackets the tokens are; None for the model's own, if it has one.
 
     Raises:
         UnreadableTextError: too long a string.
         ValueError: no such layer or head, or weights that are not finite.
     """
-    string, patterns = read_attention(model, text, language)
+    string, patterns = read_attention(model, text)
     heads = chosen(patterns, layer, head)
     props = {
         "tokens": string.tokens,
@@ -61,7 +58,6 @@ def circuitsvis_tokens(
     values: Float[Tensor, "pos kinds"] | Float[np.ndarray, "pos kinds"] | None = None,
     *,
     labels: Sequence[str] | None = None,
-    language: DyckLanguage | None = None,
 ) -> Widget:
     """The tokens of a string, coloured by values of your choice, as circuitsvis draws them.
 
@@ -73,13 +69,12 @@ def circuitsvis_tokens(
             button changes. None for the model's probability of each token after those before it,
             its logarithm, and the logit.
         labels: names of the kinds.
-        language: whose brackets the tokens are; None for the model's own, if it has one.
 
     Raises:
         ValueError: not a row for every token, not a label for every kind, or values that are not
             finite.
     """
-    tokens, string = read_text(model, text, language)
+    tokens, string = read_text(model, text)
     shown = string.tokens
     if values is None:
         with torch.no_grad():

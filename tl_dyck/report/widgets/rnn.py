@@ -11,7 +11,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.inputs import token_texts
-from tl_dyck.language import DyckLanguage
 from tl_dyck.report.heatmap import Text, color_bar, text_of
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.widgets.attention import drawn
@@ -23,9 +22,7 @@ from tl_dyck.rnn import TwoLayerRNN, export_rnn
 _MOST_OUTPUTS = 40
 
 
-def rnn_steps(
-    rnn: Any, text: str | Int[Tensor, " pos"], *, language: DyckLanguage | None = None
-) -> Widget:
+def rnn_steps(rnn: Any, text: str | Int[Tensor, " pos"]) -> Widget:
     """The two-layer RNN that equals a one-layer model, stepping through a string.
 
     For each token read: the state of layer 1, the terms exp(q · k_i) that layer 2 has summed for
@@ -35,14 +32,13 @@ def rnn_steps(
     Args:
         rnn: a `TwoLayerRNN`, or a one-layer model to export.
         text: the string, to which BOS is added if the model starts with it; or tokens as they are.
-        language: whose brackets the tokens are; None for what the RNN itself knows.
 
     Raises:
         UnreadableTextError: the string is empty or too long.
         UnsupportedModelError: the model has no two-layer RNN.
     """
     machine = rnn if isinstance(rnn, TwoLayerRNN) else export_rnn(rnn)
-    language = written_in(rnn, machine, language)
+    language = written_in(rnn, machine)
     tokens = machine.to_tokens(text) if isinstance(text, str) else text[None].to(machine.device)
     ids = tokens[0].cpu()
     string = check_readable(text_of(ids.tolist(), token_texts(machine, ids, language), language))
