@@ -1,4 +1,4 @@
-"""Write docs/findings/tools.md: which of TransformerLens' tools work, on each release.
+"""Write docs/api/tools.md: which of TransformerLens' tools work, on each release.
 
 Run it with each release: ``python docs/tools.py`` measures with the one that is installed, keeps
 what was found in docs/tools/3.json or 4.json, and writes the page from both. A tool "works" if it
@@ -23,12 +23,12 @@ from tl_dyck import as_bridge, build_model, get_config, load_task
 from tl_dyck.models.bridge import NoBridgeError
 from tl_dyck.models.hooked.installed import MAJOR
 
-PAGE = Path(__file__).parent / "findings" / "tools.md"
+PAGE = Path(__file__).parent / "api" / "tools.md"
 RESULTS = Path(__file__).parent / "tools"
 FAMILIES = ("gpt", "gpt-linear", "eq6", "eq49", "minimal-onehot", "figure2-onehot")
 _TEXTS = ("[(())]([", "(())[]([")
 
-_INTRO = """# TransformerLens' own tools
+_INTRO = """# Which TransformerLens tools work
 
 Which tools of TransformerLens work on the models here? There are three columns. In
 TransformerLens 3 a model is a HookedTransformer. In TransformerLens 4 it is of a class of this
