@@ -107,7 +107,8 @@ class Lattice:
     def table(self) -> NDArray[np.int64]:
         """[6, options]: source, target, kind, start, end, and number of tokens of each option."""
         rows = [(*option[:5], len(option.emits)) for option in self.options]
-        return np.array(rows, dtype=np.int64).reshape(-1, 6).T
+        table: NDArray[np.int64] = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+        return table
 
     @cached_property
     def options_from(self) -> tuple[tuple[int, ...], ...]:

@@ -69,9 +69,10 @@ def _product(network: Network, lattice: Lattice, deadline: Deadline) -> _Parts:
     most = abs(start) + int(abs(steps[3]).sum())
     width = 2 * most + 1
     added = np.array([0, *lattice.strides])[steps[2] + 1] * width + steps[3]
-    reach = _reach if most else _reach_all
-    node_level, place, begin, step, end = reach(
-        lattice, steps, added, start + most, width, deadline
+    node_level, place, begin, step, end = (
+        _reach(lattice, steps, added, start + most, width, deadline)
+        if most
+        else _reach_all(lattice, steps, added)
     )
     # a bundle is a step in a state
     (of_step, before), arc_bundle = unique_columns(np.stack([step, place[begin] % width - most]))
@@ -84,9 +85,7 @@ def _product(network: Network, lattice: Lattice, deadline: Deadline) -> _Parts:
     return _Parts(node_level, code, option, tokens, states, bundle, begin, end, arc_bundle)
 
 
-def _reach_all(
-    lattice: Lattice, steps: IntArray, added: IntArray, *_: object
-) -> tuple[IntArray, ...]:
+def _reach_all(lattice: Lattice, steps: IntArray, added: IntArray) -> tuple[IntArray, ...]:
     """As `_reach` where there is one state: every level has a node for every code, at once."""
     codes = lattice.n_codes
     code, step = np.nonzero(_codes_after(lattice)[:, steps[2] + 1] >= 0)
