@@ -57,6 +57,7 @@ fuzz: $(READY) ## kill sweeps at random moments; hold the exact certifier and pr
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_sweep.py
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_certify.py --jobs $(JOBS) $(ARGS)
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_proofs.py
+	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m tests.certify.proofs.changed
 
 mutants: $(READY) ## break formulas, one at a time, and see tests fail (hours for all; ARGS="--only NAME" for some)
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m tests.mutants.run --jobs $(JOBS) $(ARGS)

@@ -44,16 +44,10 @@ def random_space(rng: random.Random, string: tuple[int, ...]) -> PerturbationSpa
     arguments = {
         "dup": None,
         "swap": None,
-        "sub": (
-            {key: [word() for _ in range(rng.randrange(1, 4))] for key in rng.choices(own, k=4)},
-            None,
-        ),
+        "sub": {key: [word() for _ in range(rng.randrange(1, 4))] for key in rng.choices(own, k=4)},
         "del": rng.choice([None, frozenset(rng.choices(own, k=3))]),
-        "ins": (
-            [tuple(word() for _ in range(rng.randrange(1, 3))) for _ in range(2)],
-            rng.random() < 0.5,
-        ),
-        "pairs": (rng.choice([None, 1]), rng.random() < 0.5),
+        "ins": [tuple(word() for _ in range(rng.randrange(1, 3))) for _ in range(2)],
+        "pairs": None,
     }
     budgets = rng.choice([(1, 1), (1, 2), (2, 1)])
     names = rng.sample(sorted(arguments), 2)

@@ -199,11 +199,11 @@ class SpaceRecipe:
 
 _MAKERS: dict[str, Callable[[Any], Transformation]] = {
     "dup": lambda _: Duplicate(),
-    "sub": lambda argument: Substitute(argument[0], k=argument[1]),
+    "sub": lambda argument: Substitute(argument),
     "del": Delete,
-    "ins": lambda argument: Insert(argument[0], at_end=argument[1]),
+    "ins": lambda argument: Insert(argument),
     "swap": lambda _: SwapAdjacent(),
-    "pairs": lambda argument: InsertMatchedPairs(LANGUAGE, r=argument[0], at_end=argument[1]),
+    "pairs": lambda _: InsertMatchedPairs(LANGUAGE),
 }
 
 
@@ -236,15 +236,11 @@ def tokens(max_size: int = 5) -> st.SearchStrategy[tuple[int, ...]]:
 
 _ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "dup": st.none(),
-    "sub": st.tuples(
-        st.dictionaries(WORDS, st.lists(WORDS, max_size=3), max_size=4), st.sampled_from([None, 1])
-    ),
+    "sub": st.dictionaries(WORDS, st.lists(WORDS, max_size=3), max_size=4),
     "del": st.one_of(st.none(), st.frozensets(WORDS, max_size=3)),
-    "ins": st.tuples(
-        st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), max_size=2), st.booleans()
-    ),
+    "ins": st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), max_size=2),
     "swap": st.none(),
-    "pairs": st.tuples(st.sampled_from([None, 1]), st.booleans()),
+    "pairs": st.none(),
 }
 
 
@@ -276,22 +272,16 @@ def problems(draw: st.DrawFn) -> Problem:
     arguments = {
         "dup": st.none(),
         "swap": st.none(),
-        "sub": st.tuples(
-            st.dictionaries(
-                own, st.lists(WORDS, min_size=1, max_size=3, unique=True), min_size=2, max_size=4
-            )
-            if len(set(string)) > 1
-            else st.just(
-                {string[0]: [word for word in range(VOCABULARY - 1) if word != string[0]][:3]}
-            ),
-            st.none(),
+        "sub": st.dictionaries(
+            own, st.lists(WORDS, min_size=1, max_size=3, unique=True), min_size=2, max_size=4
+        )
+        if len(set(string)) > 1
+        else st.just(
+            {string[0]: [word for word in range(VOCABULARY - 1) if word != string[0]][:3]}
         ),
         "del": st.one_of(st.none(), st.frozensets(own, min_size=1, max_size=3)),
-        "ins": st.tuples(
-            st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), min_size=1, max_size=2),
-            st.booleans(),
-        ),
-        "pairs": st.tuples(st.sampled_from([None, 1]), st.booleans()),
+        "ins": st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), min_size=1, max_size=2),
+        "pairs": st.none(),
     }
     names = draw(st.lists(st.sampled_from(sorted(arguments)), min_size=2, max_size=2, unique=True))
     budgets = draw(st.sampled_from([(1, 1), (1, 2), (2, 1)]))

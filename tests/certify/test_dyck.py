@@ -15,6 +15,7 @@ from tests.certify.oracles import (
     READOUTS,
     RNNRecipe,
     SpaceRecipe,
+    brute_force,
     random_rnn,
     rnns,
     spaces,
@@ -87,40 +88,19 @@ def test_the_largest_change_is_exact(readout: dict[str, object]) -> None:
     assert found.proved == pytest.approx(largest, rel=1e-6)
 
 
-def brute_force(model: DyckTransformer, prefix: str, budget: int, r: int) -> tuple[float, float]:
-    """Least margin of the right close and largest change of a logit, from texts and the model."""
-    language, texts = model.cfg.language, {prefix}
-    blocks = [o * m + c * m for o, c in zip("[(", "])", strict=True) for m in range(1, r + 1)]
-    for _ in range(budget):
-        # one more block at any gap before the last bracket; blocks next to or inside each other are
-        # not of the space
-        texts |= {
-            "|".join([text[:i], block, text[i:]])
-            for text in texts
-            for block in blocks
-            for i in range(len(text))
-        }
-    keep = set()
-    for text in texts:
-        parts = text.split("|")
-        originals, inserted = parts[::2], parts[1::2]
-        plain = "".join(parts)
-        gaps_differ = all(originals[1:-1])  # else two blocks share a gap
-        if "".join(originals) == prefix and len(inserted) <= budget and gaps_differ:
-            depth = language.depth(language.tokenize(plain))
-            if int(depth.max()) <= language.max_depth:
-                keep.add(plain)
-    top = int(language.top_of_stack(language.parse(prefix))[-1])
-    target = int(language.parse(prefix)[top]) + 1
-    own = model(prefix)[0, -1]
-    least, largest = float("inf"), 0.0
-    for text in keep:
-        logits = model(text)[0, -1]
-        least = min(
-            least, float(logits[target] - logits[torch.arange(len(logits)) != target].max())
-        )
-        largest = max(largest, float(abs(logits - own).max()))
-    return least, largest
+def changes(model: DyckTransformer, prefix: str, space: PerturbationSpace) -> tuple[float, float]:
+    """Least margin of the right close and largest change of a logit, by the model, text by text."""
+    language = model.cfg.language
+    string = tuple(language.parse(prefix).tolist())
+    target = string[int(language.top_of_stack(language.parse(prefix))[-1])] + 1
+    texts = sorted({text for text, _ in brute_force(space, string)})
+    every = torch.stack(
+        [model(torch.tensor([(language.bos_token, *text)]))[0, -1] for text in texts]
+    )
+    others = every.clone()
+    others[:, target] = -torch.inf
+    margins = every[:, target] - others.max(1).values
+    return float(margins.min()), float(abs(every - model(prefix)[0, -1]).max())
 
 
 @pytest.mark.parametrize("family", ["minimal-onehot", "figure2-split", "eq6"])
@@ -132,8 +112,10 @@ def test_a_model_against_its_own_forward_pass(family: str) -> None:
         for parameter in model.parameters():
             parameter.mul_(3.0)
         found = certify_dyck(model, TASK, prefixes=[[0, 2, 3], [2, 0, 0, 1]], budget=2)
+        listed = certify_dyck(model, TASK, prefixes=[[0, 2, 3]], budget=2, certifier="exhaustive")
+        assert listed.worst_change == pytest.approx(found.rows[0].change.seen, rel=1e-6)
         for row in found.rows:
-            least, largest = brute_force(model, row.prefix, 2, 4)
+            least, largest = changes(model, row.prefix, found.space)
             assert row.change.seen == pytest.approx(largest, rel=1e-6)
             assert row.certificate.lower <= least + 1e-9
             assert row.certificate.upper >= least - 1e-9

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.cases import case
-from tests.certify.oracles import margins, random_rnn, strings_of
+from tests.certify.oracles import random_rnn
 from tests.test_registry import Shelf, shelf  # noqa: F401  (a fixture)
 from tl_dyck.certify import (
     Asker,
@@ -21,7 +21,6 @@ from tl_dyck.certify import (
     CertifyError,
     Delete,
     Duplicate,
-    Objectives,
     PerturbationSpace,
     Substitute,
     apply_edits,
@@ -175,33 +174,6 @@ class TestWhatUsersGet:
         with pytest.raises(CertifyError, match="token 99"):
             next(each)
 
-    def test_strings_beyond_n_ctx_on_request(self) -> None:
-        rnn = random_rnn(0, n_ctx=4)
-        with pytest.raises(
-            CertifyError, match=r"pass beyond_n_ctx=True \(the model has no positions\)"
-        ):
-            certify(rnn, STRING, 0, SPACE)
-        least = margins(rnn, strings_of(rnn, SPACE, STRING), 0).min()
-        assert certify(rnn, STRING, 0, SPACE, tight=True, beyond_n_ctx=True).upper == pytest.approx(
-            least, rel=1e-9
-        )
-        with pytest.raises(CertifyError, match=r"shorten the string, lower the budgets\."):
-            certify(random_rnn(0, n_ctx=4, state="position"), STRING, 0, SPACE, beyond_n_ctx=True)
-
-    @pytest.mark.parametrize("beyond", [False, True])
-    def test_a_model_reads_nothing_beyond_n_ctx_but_its_rnn_may(self, beyond: bool) -> None:
-        model = case("eq6").build(torch.float64)
-        rnn = export_rnn(model)
-        string = (0,) * (rnn.config.n_ctx - 1)
-        space = PerturbationSpace([(Duplicate(), 1)])
-        hint = (
-            r"\(n_ctx\); .* or certify its RNN \(tl_dyck.rnn.export_rnn\) "
-            r"and pass beyond_n_ctx=True"
-        )
-        with pytest.raises(CertifyError, match=hint):
-            certify(model, string, 0, space, beyond_n_ctx=beyond)
-        assert certify(rnn, string, 0, space, beyond_n_ctx=True).status != "unknown"
-
     def test_workers_know_what_this_script_has_registered(self, registered: Any) -> None:
         def mine(
             rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any
@@ -255,33 +227,18 @@ class TestQuestionsWithoutAnswers:
                 "token 9 of the space sub:1",
             ),
             ({"space": PerturbationSpace([(Delete(None), 4)])}, "holds the empty string"),
+            ({"tokens": (0,) * 24}, r"holds strings of 25 tokens .* the model reads 24 \(n_ctx\)"),
             ({"target": 3}, "target 3 is not one of the 3 logits"),
             ({"target": -1}, "target -1"),
+            ({"model_or_rnn": random_rnn(0, d_vocab_out=1)}, "single logit"),
             ({"time_limit": 0.0}, "time_limit must be a finite number of seconds above 0"),
             ({"certifier": "exakt"}, "unknown certifier 'exakt'"),
         ],
     )
     def test_are_refused(self, changes: dict[str, Any], message: str) -> None:
-        question = {
-            "tokens": STRING,
-            "target": 0,
-            "space": SPACE,
-            "certifier": "exact",
-            "time_limit": None,
-        } | changes
+        question = {"model_or_rnn": random_rnn(0), "tokens": STRING, "target": 0, "space": SPACE}
         with pytest.raises((ValueError, UnknownNameError), match=message):
-            certify(
-                random_rnn(0),
-                question["tokens"],
-                question["target"],
-                question["space"],
-                question["certifier"],
-                time_limit=question["time_limit"],
-            )
-
-    def test_a_single_logit(self) -> None:
-        with pytest.raises(CertifyError, match="single logit"):
-            certify(random_rnn(0, d_vocab_out=1), STRING, 0, SPACE)
+            certify(**question | changes)
 
     def test_one_target_per_string(self) -> None:
         with pytest.raises(CertifyError, match="2 strings but 1 targets"):
@@ -318,50 +275,6 @@ class TestThirdParties:
             CertifyError, match=r"returned the string \(2, 2, 2, 2, 2\), which is not in"
         ):
             certify(random_rnn(0), STRING, 0, SPACE, "liar")
-
-    def test_a_certifier_made_of_public_names_serves_certify_dyck(self) -> None:
-        """It takes `objectives` and `tight`, runs every string, and proves nothing.
-
-        So what it sees is exact.
-        """
-
-        def looking(
-            rnn: TwoLayerRNN,
-            tokens: tuple[int, ...],
-            target: int,
-            space: PerturbationSpace,
-            *,
-            time_limit: float | None = None,
-            objectives: Objectives | None = None,
-            tight: bool = False,
-        ) -> Certificate:
-            wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
-            bos = () if rnn.config.bos_token is None else (rnn.config.bos_token,)
-            every = list(space.enumerate(tokens))
-            least = [
-                wanted.least(rnn(torch.tensor([bos + string]))[0, -1].numpy()) for string in every
-            ]
-            return conclude(
-                rnn,
-                tokens,
-                target,
-                space,
-                certifier="looking",
-                lower=-np.inf,
-                string=every[int(np.argmin(least))],
-                started=0.0,
-                objectives=objectives,
-            )
-
-        task = load_task("dyck-2-4")
-        model = build_model(
-            get_config("minimal-onehot", task, n_layers=1, dtype=torch.float64, device="cpu"),
-            seed=3,
-        )
-        ours = certify_dyck(model, task, prefixes=[[0, 2, 3]], budget=1, certifier=looking)
-        theirs = certify_dyck(model, task, prefixes=[[0, 2, 3]], budget=1)
-        assert ours.worst_change == pytest.approx(theirs.worst_change, rel=1e-6)
-        assert ours.worst_change_proved == np.inf
 
     def test_a_counterexample_that_is_none_is_withdrawn(self, registered: Any) -> None:
         """It says falsified; the model, asked for its own logits on that string, does not agree."""

@@ -47,12 +47,8 @@ class StringAutomaton:
         """Whether there are more than `limit` distinct strings; sooner known than their number."""
         return self._count(self._start, limit, deadline) > limit
 
-    def __iter__(self) -> Iterator[tuple[int, ...]]:
-        """Every distinct string once, in lexicographic order of tokens."""
-        return self.strings()
-
     def strings(self, deadline: Deadline | None = None) -> Iterator[tuple[int, ...]]:
-        """The same, for as long as there is time; then `OutOfTime`."""
+        """Every distinct string once, in lexicographic order; `OutOfTime` once time is up."""
         deadline = deadline or Deadline()
         stack: list[tuple[tuple[int, ...], _State]] = [((), self._start)]
         while stack:

@@ -8,10 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from tl_dyck.certify.check_automaton import FORMAT, Automaton
-from tl_dyck.certify.check_edits import CONFIG
 from tl_dyck.certify.language.automata import NOTHING, Answers
 from tl_dyck.certify.language.automaton_certificate import read_automaton
-from tl_dyck.certify.path_proofs import Recorded, prove_paths, refuse_others, weights_of
+from tl_dyck.certify.path_proofs import (
+    Recorded,
+    network_facts,
+    prove_paths,
+    refuse_others,
+    weights_of,
+)
 from tl_dyck.certify.proof import NoProofError, Proof
 from tl_dyck.certify.questions import Asker
 from tl_dyck.language import DyckLanguage
@@ -60,19 +65,15 @@ def _prove(
 
 def _facts(config: RNNConfig, answers: Answers, name: str, longest: int) -> dict[str, Any]:
     """What `check_automaton` knows of a question."""
-    options, written = config.to_dict(), list(range(answers.after.shape[1]))
-    bos = [] if config.bos_token is None else [config.bos_token]
-    tokens = sorted({*written, *bos})
+    written = list(range(answers.after.shape[1]))
     asked = [None if each == NOTHING else each for each in answers.answer.tolist()]
     return {
         "format": FORMAT,
-        "config": {name: options[name] for name in CONFIG},
-        "tokens": tokens,
-        "texts": config.alphabet and [config.alphabet[token] for token in tokens],
+        **network_facts(config, {*written}),
         "name": name,
         "written": written,
         "states": list(answers.states),
         "after": answers.after.tolist(),
         "answers": asked,
-        "lengths": list(range(0 if bos else 1, longest + 1)),
+        "lengths": list(range(int(config.bos_token is None), longest + 1)),
     }

@@ -24,7 +24,6 @@ def certify(
     *,
     time_limit: float | None = None,
     tight: bool = False,
-    beyond_n_ctx: bool = False,
     **options: Any,
 ) -> Certificate:
     """Does the target stay the largest logit at the last position, on every string of a space?
@@ -46,8 +45,6 @@ def certify(
         certifier: name of a certifier, or the certifier itself.
         time_limit: seconds, after which the best bound so far is returned; None for no limit.
         tight: find the least margin, not only its sign.
-        beyond_n_ctx: allow strings longer than n_ctx; for an RNN without positions, since models
-            refuse to read them.
         options: of the certifier.
 
     Returns:
@@ -60,8 +57,8 @@ def certify(
         UnknownNameError: no such certifier.
     """
     asker = Asker.of(model_or_rnn)
-    how = {"time_limit": time_limit, "tight": tight, "beyond_n_ctx": beyond_n_ctx, **options}
-    return asker.answer(asker.question(space, certifier, **how), tokens, target)
+    question = asker.question(space, certifier, time_limit=time_limit, tight=tight, **options)
+    return asker.answer(question, tokens, target)
 
 
 def certify_many(
@@ -86,8 +83,8 @@ def certify_many(
         n_jobs: worker processes, see `tl_dyck.workers.check_jobs`; of them at most one for two
             strings.
         progress: whether to show a progress bar.
-        how: `time_limit` (seconds *per string*), `tight`, `beyond_n_ctx` and the certifier's
-            options; see `certify`.
+        how: `time_limit` (seconds *per string*), `tight` and the certifier's options; see
+            `certify`.
 
     Returns:
         Certificates in the order of the strings.

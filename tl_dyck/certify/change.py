@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -34,10 +33,6 @@ class LogitChange:
     proved: float
     worst: Witness
     seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, except that `proved` may be infinite."""
-        return dataclasses.asdict(self)
 
 
 def worst_logit_change(

@@ -8,9 +8,15 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from tl_dyck.certify.check_edits import CONFIG, FORMAT, Edits
+from tl_dyck.certify.check_edits import FORMAT, Edits
 from tl_dyck.certify.lattice import KEEP
-from tl_dyck.certify.path_proofs import Recorded, prove_paths, refuse_others, weights_of
+from tl_dyck.certify.path_proofs import (
+    Recorded,
+    network_facts,
+    prove_paths,
+    refuse_others,
+    weights_of,
+)
 from tl_dyck.certify.proof import Proof
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
@@ -67,18 +73,12 @@ def _facts(
     config: RNNConfig, string: tuple[int, ...], space: PerturbationSpace, target: int
 ) -> dict[str, Any]:
     """What `check_edits` knows of a question."""
-    lattice, options = space.lattice(string), config.to_dict()
+    lattice, named = space.lattice(string), config.d_vocab == config.d_vocab_out
     edits = [option for option in lattice.options if option.kind != KEEP]
-    named = config.d_vocab == config.d_vocab_out
     tokens = {*string, *chain.from_iterable(option.emits for option in edits)}
-    tokens |= {target} if named else set()
-    tokens |= set() if config.bos_token is None else {config.bos_token}
-    texts = config.alphabet and [config.alphabet[token] for token in sorted(tokens)]
     return {
         "format": FORMAT,
-        "config": {name: options[name] for name in CONFIG},
-        "tokens": sorted(tokens),
-        "texts": texts,
+        **network_facts(config, tokens | ({target} if named else set())),
         "names_logits": named,
         "string": list(string),
         "target": target,

@@ -99,25 +99,22 @@ def prove_language(
         raise unknown_name("property that can be proved", property, _PROVABLE)
     if by not in (None, "boxes", "paths"):
         raise unknown_name("way to prove", by, ("boxes", "paths"))
-    longest = check_length(length, most=int(MOST["length"]))
+    longest, limit = check_length(length, most=int(MOST["length"])), check_time_limit(time_limit)
     if isinstance(task, AutomatonTask):
         if property != "any_token" or (other, head) != (None, None):
             raise CertifyError(f"{task.name} is an automaton's; only 'any_token' can be claimed")
-        return prove_task(model_or_rnn, task, longest, check_time_limit(time_limit))
+        return prove_task(model_or_rnn, task, longest, limit)
     language = needs_stack(task.language, "prove_language is")
     n_models = 1 + (other is not None) + (head is not None)
     read_claim(property, task.distribution, None, n_models)
     if by != "boxes" and _has_two_layers(model_or_rnn):
-        about: dict[str, Any] = {"other": other, "head": head}
-        limit = check_time_limit(time_limit)
-        return prove_two_layers(
-            model_or_rnn, language, property, longest, **about, time_limit=limit
-        )
-    deadline = Deadline.after(check_time_limit(time_limit))
+        about: dict[str, Any] = {"other": other, "head": head, "time_limit": limit}
+        return prove_two_layers(model_or_rnn, language, property, longest, **about)
+    deadline = Deadline.after(limit)
     asker = _asker(model_or_rnn, language)
     boxes = by == "boxes" or (by is None and _has_boxes(asker.rnn.config, language))
     if property == "any_token" and not boxes:
-        return prove_brackets(asker, language, longest, time_limit)
+        return prove_brackets(asker, language, longest, limit)
     facts, arrays = _asked(asker, language, property, longest)
     layer, head = head if isinstance(head, tuple) else (0, head)
     if head is not None and (check_integer("layer", layer), check_integer("head", head)) != (0, 0):
@@ -128,7 +125,7 @@ def prove_language(
         facts["other"], weights = _asked(_asker(other, language), language, property, longest)
         arrays |= {f"other.{name}": weight for name, weight in weights.items()}
     models, trees = _models(facts, arrays), []
-    with searching(time_limit):
+    with searching(limit):
         for ending in endings(facts):
             trees += _Tree(facts, models, ending).grow(deadline)
     arrays["trees"] = np.array(trees, dtype="<u2")

@@ -5,15 +5,24 @@ Knows: where a part is parted, and near which string its bound is taken.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tl_dyck.certify.check_edits import ACTIVATIONS, BOUND, HEADS, Affine, OneLayer, SameEnd
+from tl_dyck.certify.check_edits import (
+    ACTIVATIONS,
+    BOUND,
+    CONFIG,
+    HEADS,
+    Affine,
+    OneLayer,
+    SameEnd,
+)
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.lattice import KEEP
-from tl_dyck.certify.proof import NoProofError, Proof, pack, searching
+from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, searching
 from tl_dyck.certify.questions import Asker
 from tl_dyck.rnn import RNNConfig
 
@@ -32,6 +41,14 @@ def weights_of(asker: Asker, tokens: list[int]) -> dict[str, Array]:
     weights = {name: value.numpy() for name, value in asker.rnn.weights.items()}
     weights["W_E"] = weights["W_E"][tokens]
     return {name: float32_where_exact(weight) for name, weight in weights.items()}
+
+
+def network_facts(config: RNNConfig, tokens: set[int]) -> dict[str, Any]:
+    """What a checker knows of a network: what it is, and which tokens it reads here."""
+    bos = set() if config.bos_token is None else {config.bos_token}
+    options, read = config.to_dict(), sorted(tokens | bos)
+    texts = config.alphabet and [config.alphabet[token] for token in read]
+    return {"config": {name: options[name] for name in CONFIG}, "tokens": read, "texts": texts}
 
 
 def float32_where_exact(weight: Array) -> Array:
@@ -115,19 +132,14 @@ class _Trees:
         """For each target and last symbol a tree, in preorder."""
         found = []
         for target in self.space.questions():
-            self.target = target
             for last in self.space.ends():
                 if last not in self.groups:
                     self.groups[last] = SameEnd(self.space, self.network, last)
-                todo = [self.space.all]
-                while todo:
-                    self.deadline.check()
-                    node, parts = self._node(self.groups[last], todo.pop())
-                    found += node
-                    todo += parts[::-1]
+                node = partial(self._node, target, self.groups[last])
+                found += in_preorder(self.space.all, node, self.deadline)
         return found
 
-    def _node(self, group: Any, allowed: Array) -> tuple[list[int], list[Array]]:
+    def _node(self, target: int, group: Any, allowed: Array) -> tuple[list[int], list[Array]]:
         """What is said of a part, and its own parts."""
         nothing = np.zeros((len(self.space.symbols[0]), 1))
         empty = self.space.walk(nothing, group.last, allowed)[0] == np.inf
@@ -137,13 +149,13 @@ class _Trees:
         if empty:
             return [BOUND, len(near), *near], []
         for _ in range(2):  # near some string, then near the worst one by the bound
-            if group.settled(self.target, allowed, {*near}):
+            if group.settled(target, allowed, {*near}):
                 return [BOUND, len(near), *near], []
             margins = group.wanted
             worst = np.nan_to_num(group.below(margins), nan=-np.inf).argmin()
             group.below(Affine(margins.slope[[worst]], margins.rest[[worst]]))
             costs, near = self.space.walked[0], self.space.cheapest()
-            self._run(near)
+            self._run(target, near)
         cut = self._cut(allowed, costs.mean(1))
         if cut is None:
             raise NoProofError(f"on {self._string(near)} the prediction is within rounding")
@@ -167,8 +179,8 @@ class _Trees:
         path = self.space.path({*edits})[self.space.start is not None :]
         return tuple(self.space.symbols[0][path].tolist())
 
-    def _run(self, edits: list[int]) -> None:
+    def _run(self, target: int, edits: list[int]) -> None:
         """Refuse to go on where a string is wrong."""
         logits = np.array(self.asker.rnn_logits(self._string(edits)))
-        if logits[self.target] <= np.delete(logits, self.target).max(initial=-np.inf):
+        if logits[target] <= np.delete(logits, target).max(initial=-np.inf):
             raise NoProofError(f"on {self._string(edits)} another logit is larger")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -17,7 +17,7 @@ from typing import Any, final
 import numpy as np
 
 from tl_dyck.certify.check_language import ProofError
-from tl_dyck.certify.deadline import OutOfTime
+from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.files import write_output
 
@@ -66,6 +66,20 @@ def searching(time_limit: float | None) -> Iterator[None]:
         raise NoProofError(f"none was found in {time_limit} s") from None
     except ProofError as error:
         raise NoProofError(str(error)) from None
+
+
+def in_preorder(
+    whole: Any, node: Callable[[Any], tuple[list[int], list[Any]]], deadline: Deadline
+) -> list[int]:
+    """The nodes of a tree: of the whole, then of the parts that `node` says it has, in order."""
+    found: list[int] = []
+    todo = [whole]
+    while todo:
+        deadline.check()
+        said, parts = node(todo.pop())
+        found += said
+        todo += parts[::-1]
+    return found
 
 
 def pack(facts: dict[str, Any], arrays: dict[str, Any]) -> bytes:

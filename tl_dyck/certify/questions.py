@@ -36,7 +36,6 @@ class SpaceQuestion:
         space: the strings to certify against.
         certifier: which is asked.
         time_limit: seconds a string; None for no limit.
-        beyond_n_ctx: allow strings longer than n_ctx.
         options: of the certifier; `tight` is among them only if it is wanted, since not all of them
             know it.
     """
@@ -44,7 +43,6 @@ class SpaceQuestion:
     space: PerturbationSpace
     certifier: Certifier
     time_limit: float | None
-    beyond_n_ctx: bool
     options: Mapping[str, Any]
 
 
@@ -94,8 +92,7 @@ class Asker:
         Raises:
             CertifyError: they are not finite.
         """
-        bos = self.rnn.config.bos_token
-        return _finite(_last_logits(self.rnn, string if bos is None else (bos, *string)), string)
+        return _finite(self._last(string, exactly=True), string)
 
     def question(
         self,
@@ -104,7 +101,6 @@ class Asker:
         *,
         time_limit: float | None = None,
         tight: bool = False,
-        beyond_n_ctx: bool = False,
         **options: Any,
     ) -> SpaceQuestion:
         """What is to be asked; see `certify`."""
@@ -119,7 +115,6 @@ class Asker:
             space=space,
             certifier=certifiers.resolve(certifier),
             time_limit=check_time_limit(time_limit),
-            beyond_n_ctx=beyond_n_ctx and self.model is None and not self.rnn.config.has_position,
             options={**options, "tight": True} if tight else options,
         )
 
@@ -133,7 +128,7 @@ class Asker:
         given, string = self.read(tokens), self.without_bos(tokens)
         space, certifier, options = question.space, question.certifier, question.options
         prefix = given[: len(given) - len(string)]
-        self._check(string, space, question.beyond_n_ctx)
+        self._check(string, space)
         target = self.target(string, target)
         certificate = certifier(
             self.rnn, string, target, space, time_limit=question.time_limit, **options
@@ -156,7 +151,7 @@ class Asker:
             certificate, tokens=given, worst=worst, symbols=symbols, seconds=seconds
         )
 
-    def _check(self, string: tuple[int, ...], space: PerturbationSpace, beyond_n_ctx: bool) -> None:
+    def _check(self, string: tuple[int, ...], space: PerturbationSpace) -> None:
         config = self.rnn.config
         if not string:
             raise CertifyError(
@@ -183,17 +178,10 @@ class Asker:
                 f"the space {space} holds the empty string, on which a model without BOS has no "
                 "logits; lower the budget of deletions, or protect a word from them."
             )
-        if longest + bos > config.n_ctx and not beyond_n_ctx:
-            asked = "" if self.model is None else "certify its RNN (tl_dyck.rnn.export_rnn) and "
-            hint = (
-                ""
-                if config.has_position
-                else f" or {asked}pass beyond_n_ctx=True (the model has no positions)"
-            )
+        if longest + bos > config.n_ctx:
             raise CertifyError(
                 f"the space {space} holds strings of {longest + bos} tokens (BOS included), but "
-                f"the model reads {config.n_ctx} (n_ctx); shorten the string, "
-                f"lower the budgets{hint}."
+                f"the model reads {config.n_ctx} (n_ctx); shorten the string or lower the budgets."
             )
 
     def target(self, string: tuple[int, ...], target: int | str | None) -> int:
@@ -221,8 +209,19 @@ class Asker:
 
     def logits(self, string: tuple[int, ...]) -> list[float]:
         """Of the original model, where there is one."""
+        return self._last(string, exactly=self.model is None)
+
+    @torch.no_grad()
+    def _last(self, string: tuple[int, ...], *, exactly: bool) -> list[float]:
         bos = self.rnn.config.bos_token
-        return _last_logits(self.model_or_rnn, string if bos is None else (bos, *string))
+        tokens = torch.tensor([string if bos is None else (bos, *string)])
+        if exactly:
+            last = self.rnn.last_logits(tokens)[0]
+        else:
+            device = next(iter(self.model_or_rnn.state_dict().values())).device
+            last = self.model_or_rnn(tokens.to(device))[0, -1]
+        logits: list[float] = last.double().tolist()
+        return logits
 
     def _confirmed(
         self,
@@ -258,17 +257,6 @@ class Asker:
             )
             return dataclasses.replace(certificate, status="unknown", worst=worst, reason=reason)
         return dataclasses.replace(certificate, worst=worst)
-
-
-def _last_logits(model: Any, tokens: tuple[int, ...]) -> list[float]:
-    with torch.no_grad():
-        if isinstance(model, TwoLayerRNN):
-            last = model.last_logits(torch.tensor([tokens], device=model.device))[0]
-        else:
-            device = next(iter(model.state_dict().values())).device
-            last = model(torch.tensor([tokens], device=device))[0, -1]
-    logits: list[float] = last.double().tolist()
-    return logits
 
 
 def _finite(logits: list[float], string: tuple[int, ...]) -> list[float]:

@@ -122,10 +122,6 @@ class PerturbationSpace:
         """Number of ways to choose disjoint rewritings in the budgets, exact; at least `size`."""
         return self.lattice(tokens).n_edit_paths()
 
-    def length_range(self, tokens: Tokens) -> tuple[int, int]:
-        """Number of tokens of the shortest and of the longest string."""
-        return self.lattice(tokens).length_range()
-
     def enumerate(
         self, tokens: Tokens, *, limit: int | None = None, deadline: Deadline | None = None
     ) -> Iterator[tuple[int, ...]]:

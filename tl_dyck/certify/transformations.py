@@ -30,7 +30,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.check import check_integer
 from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
 
@@ -99,18 +98,14 @@ class Substitute(Transformation):
     Args:
         table: token -> tokens that may stand in its place, best first. Tokens that are not in it
             stay.
-        k: use only the first k substitutes of each token; None for all.
     """
 
     name = "sub"
     table: Mapping[int, Sequence[int]]
-    k: int | None = None
 
     def __post_init__(self) -> None:
-        if self.k is not None:
-            check_integer("k", self.k, least=1)
         keys = as_tokens(self.table)
-        values = (as_tokens(value)[: self.k] for value in self.table.values())
+        values = map(as_tokens, self.table.values())
         object.__setattr__(self, "table", _FrozenTable(zip(keys, values, strict=True)))
 
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
@@ -151,13 +146,10 @@ class Insert(Transformation):
 
     Args:
         strings: what may be inserted; each a non-empty sequence of tokens.
-        at_end: whether the gap after the last token counts. If not, the last token stays last, and
-            with it the query of the readout.
     """
 
     name = "ins"
     strings: Iterable[Sequence[int]]
-    at_end: bool = True
 
     def __post_init__(self) -> None:
         strings = tuple(dict.fromkeys(as_tokens(string) for string in self.strings))
@@ -169,9 +161,8 @@ class Insert(Transformation):
 
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
         """Yield one rewriting per string."""
-        if self.at_end or position < len(tokens):
-            for string in self.strings:
-                yield 0, tuple(string)
+        for string in self.strings:
+            yield 0, tuple(string)
 
 
 @final
@@ -190,40 +181,27 @@ class SwapAdjacent(Transformation):
 @final
 @dataclass(frozen=True)
 class InsertMatchedPairs(Transformation):
-    """Insert up to r nested pairs of one type at a gap: the pumping of Wen et al. 2023, Theorem 1.
+    """Insert nested pairs of one type at a gap: the pumping of Wen et al. 2023, Theorem 1.
 
-    A block of m pairs of type t is (open t)^m (close t)^m, m = 1 … r. It is allowed at a gap of
-    depth d if d + m ≤ D and d ≥ 0, where d is the depth of the *original* string at that gap;
-    blocks are balanced, so inserting several changes no other gap's depth, and the strings stay in
-    Dyck(k, D).
+    A block of m pairs of type t is (open t)^m (close t)^m. It is allowed at a gap of depth d if
+    d + m ≤ D and d ≥ 0, where d is the depth of the *original* string at that gap; blocks are
+    balanced, so inserting several changes no other gap's depth, and the strings stay in Dyck(k, D).
+    The last token, whose successor is predicted, stays last.
 
     Args:
         language: the bracket language.
-        r: most pairs in a block; None for D.
-        at_end: whether the gap after the last token counts; by default it does not, so that the
-            last token, whose successor is predicted, stays last.
     """
 
     name = "pairs"
     language: DyckLanguage
-    r: int | None = None
-    at_end: bool = False
-
-    def __post_init__(self) -> None:
-        if self.r is not None:
-            check_integer("r", self.r, least=1)
 
     def rewrites(self, tokens: tuple[int, ...], position: int) -> Iterator[Rewrite]:
         """Yield one rewriting per type and number of pairs."""
-        if position == len(tokens) and not self.at_end:
-            return
         depth = _gap_depths(self.language, tokens)[position]
-        if depth < 0:
+        if position == len(tokens) or depth < 0:
             return
-        room = self.language.max_depth - depth
-        most = room if self.r is None else min(self.r, room)
         for opening in range(0, self.language.n_brackets, 2):
-            for pairs in range(1, most + 1):
+            for pairs in range(1, self.language.max_depth - depth + 1):
                 yield 0, (opening,) * pairs + (opening + 1,) * pairs
 
 

@@ -6,6 +6,7 @@ Knows: who wins on a part, where it is parted, and near which prefix its bound i
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array, BoolArray
 from tl_dyck.certify.language.questions import Runner, make_uniform, refuse_long
 from tl_dyck.certify.path_proofs import float32_where_exact, refuse_others
-from tl_dyck.certify.proof import NoProofError, Proof, pack, searching
+from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, searching
 from tl_dyck.files import tensors_digest
 from tl_dyck.inputs import check_reads
 from tl_dyck.language import DyckLanguage
@@ -48,13 +49,10 @@ def prove_two_layers(
         "n_types": language.n_types,
         "max_depth": language.max_depth,
     }
-    facts["model"], facts["config"], weights = _layers(model, language)
-    for each in (model, other):
-        if each is not None:
-            refuse_long(each, longest)
+    facts["model"], facts["config"], weights = _layers(model, language, longest)
     models = [model]
     if other is not None:
-        digest, config, more = _layers(other, language)
+        digest, config, more = _layers(other, language, longest)
         facts["other"] = {"model": digest, "config": config}
         weights |= {f"other.{name}": weight for name, weight in more.items()}
         models.append(other)
@@ -67,9 +65,12 @@ def prove_two_layers(
     return Proof(pack(facts, {**weights, "trees": trees}), says(facts))
 
 
-def _layers(model: Any, language: DyckLanguage) -> tuple[str, list[Any], dict[str, Array]]:
+def _layers(
+    model: Any, language: DyckLanguage, longest: int
+) -> tuple[str, list[Any], dict[str, Array]]:
     """The digest of a model, the configurations of its layers, and their weights."""
     check_reads(model, language)
+    refuse_long(model.cfg.n_ctx, longest)
     configs, weights = [], {}
     try:
         layers = export_layers(model)
@@ -111,12 +112,9 @@ class _TreesOfGroups:
         """For each group a tree, in preorder."""
         found: list[int] = []
         for may, group in self.graph.groups():
-            margins, todo = [PrefixMargins(group, each) for each in self.models], [group.all]
-            while todo:
-                self.deadline.check()
-                node, parts = self._node(may, group, margins, todo.pop())
-                found += node
-                todo += parts[::-1]
+            margins = [PrefixMargins(group, each) for each in self.models]
+            node = partial(self._node, may, group, margins)
+            found += in_preorder(group.all, node, self.deadline)
         return found
 
     def _node(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable
 from fractions import Fraction
@@ -343,7 +342,3 @@ def test_arenas_cumulative_sum() -> None:
         least = brute(model, task, row.length).min()
         assert row.margin.low == pytest.approx(least, abs=1e-9)
         assert row.margin.high == pytest.approx(least, abs=1e-9)
-
-
-def test_brute_force_here_reads_every_string() -> None:
-    assert len(every(cumulative_sum(2), 3)) == len(list(itertools.product(range(5), repeat=3)))

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tl_dyck.certify import CertifyError
 from tl_dyck.certify.language import LanguageCertificate, certify_language, shells
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
 from tl_dyck.rnn import export_rnn
@@ -50,16 +49,23 @@ def make_same(two: DyckTransformer, one: DyckTransformer) -> None:
                 weight.zero_()
 
 
+def prefixes(task: DyckTask, length: int) -> torch.Tensor:
+    """All prefixes of a length, BOS first."""
+    strings = task.language.enumerate(length, "prefix")
+    return torch.nn.functional.pad(strings, (1, 0), value=task.language.bos_token)
+
+
+def last(model: DyckTransformer, tokens: torch.Tensor) -> torch.Tensor:
+    """What is predicted after strings of one length."""
+    with torch.no_grad():
+        return torch.cat([model(part)[:, -1] for part in tokens.split(4096)])
+
+
 def margins(model: DyckTransformer, task: DyckTask, length: int, name: str) -> Any:
     """Every prefix of a length that leaves a bracket open, its margin and its probability."""
-    language = task.language
-    strings = language.enumerate(length, "prefix")
-    strings = strings[language.depth(strings)[:, -1] > 0]
-    bos = torch.full((len(strings), 1), language.bos_token)
-    with torch.no_grad():
-        logits = torch.cat(
-            [model(part)[:, -1] for part in torch.cat([bos, strings], 1).split(4096)]
-        )
+    language, tokens = task.language, prefixes(task, length)
+    tokens = tokens[language.depth(tokens)[:, -1] > 0]
+    strings, logits = tokens[:, 1:], last(model, tokens)
     top = language.top_of_stack(strings)[:, -1]
     right = strings.gather(1, top[:, None]) + 1
     own = logits.gather(1, right)
@@ -145,13 +151,13 @@ def test_small_languages_are_decided_as_by_brute_force(
     check(certify_language(model, task, 5), model, task, 5, "any_token")
 
 
-def test_two_types_and_depth_four_to_length_twelve() -> None:
+def test_two_types_and_depth_four_to_length_eleven() -> None:
     model = construct.balanced(TASK.language, seed=0, spread=1.0)
     with torch.no_grad():  # hardly balanced any more
         model.blocks[0].attn.W_V[0, 3] *= 1.9
-    found = certify_language(model, TASK, 12)
-    assert 2 <= found.proved_to < 12
-    check(found, model, TASK, 12, "any_token")
+    found = certify_language(model, TASK, 11)
+    assert 2 <= found.proved_to < 11
+    check(found, model, TASK, 11, "any_token")
 
 
 @pytest.mark.parametrize(
@@ -164,18 +170,6 @@ def test_constructions_are_proved(make: Callable[..., DyckTransformer]) -> None:
     assert found.margin.high == pytest.approx(np.log(2), abs=1e-9)  # 1/2 against 1/4
     assert found.stats["boxes"] > 0
     assert all(row.error == (0, 0) for row in found.by_length)
-
-
-def test_a_decoy_changes_nothing_and_a_damaged_weight_is_found_where_brute_force_finds_it() -> None:
-    model = construct.balanced(TASK.language, seed=0)
-    decoy = construct.decoy_head(model, pattern="uniform")
-    assert certify_language(decoy, TASK, 10).status == "proved"
-    with torch.no_grad():
-        model.blocks[0].attn.W_V[0, 2] *= 3.0
-    found = certify_language(model, TASK, 8)
-    wrong = [n for n in range(1, 9) if (margins(model, TASK, n, "any_token")[1] < 0).any()]
-    assert found.status == "refuted"
-    assert found.proved_to == min(wrong) - 1
 
 
 @pytest.mark.parametrize("mode", ["complete", "prefix"])
@@ -234,6 +228,8 @@ def test_without_counting_it_stops_at_the_likeliest_error() -> None:
         certify_language(model, TASK, 14, until=until) for until in ("counted", "likeliest")
     )
     assert whole.likeliest == quick.likeliest
+    assert "likeliest error" in repr(whole)
+    assert whole.to_dict()["likeliest"]["text"] == whole.likeliest.text  # type: ignore[union-attr]
     assert quick.is_likeliest
     assert quick.stats["evaluations"] < whole.stats["evaluations"] / 10
     assert quick.by_length[-1].error == (0, 1)
@@ -261,35 +257,6 @@ def test_progress_is_told() -> None:
     certify_language(construct.balanced(TASK.language), TASK, 6, progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 1.0
-
-
-def test_what_is_refused() -> None:
-    model = construct.uniform_attention(TASK.language, n_ctx=9)
-    with pytest.raises(CertifyError, match="ask for lengths up to 8"):
-        certify_language(model, TASK, 9)
-    with pytest.raises(ValueError, match="lengths must be"):
-        certify_language(model, TASK, [])
-    with pytest.raises(CertifyError, match="needs epsilon"):
-        certify_language(model, TASK, 4, "kl")
-    with pytest.raises(CertifyError, match="give other="):
-        certify_language(model, TASK, 4, "agree")
-    with pytest.raises(CertifyError, match=r"head must be one of 0\.\.0"):
-        certify_language(model, TASK, 4, "head", head=1)
-    with pytest.raises(ValueError, match="any_token"):
-        certify_language(model, TASK, 4, "anytoken")
-
-
-def test_a_certificate_is_shown_and_written() -> None:
-    model = random_model("minimal-onehot", TASK, seed=0)
-    found = certify_language(model, TASK, 5)
-    text = repr(found)
-    assert "refuted" in text
-    assert "likeliest error" in text
-    assert "lengths 0 to 5" in text
-    plain = found.to_dict()
-    assert plain["status"] == "refuted"
-    assert plain["likeliest"]["text"] == found.likeliest.text  # type: ignore[union-attr]
-    assert len(plain["by_length"]) == 5
 
 
 def test_with_one_type_no_other_closing_bracket_can_win():

@@ -99,8 +99,6 @@ def test_nothing_is_known_where_all_weights_underflow() -> None:
     assert {*unknown} == {True, False}
 
 
-def test_positions_and_other_tokens_are_refused() -> None:
-    with pytest.raises(CertifyError, match="has positions"):
-        NetworkSymbols(network({"state": "position"}), LANGUAGE)
+def test_other_tokens_are_refused() -> None:
     with pytest.raises(CertifyError, match="reads 7 tokens"):
         NetworkSymbols(network({}), DyckLanguage(4, 2))

@@ -10,7 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.certify.language.test_decide import TASK, make_same, random_model, task_of
+from tests.certify.language.test_decide import (
+    TASK,
+    last,
+    make_same,
+    prefixes,
+    random_model,
+    task_of,
+)
 from tl_dyck.certify import CertifyError
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.language import LanguageCertificate, certify_language
@@ -28,16 +35,6 @@ SHAPES: list[dict[str, Any]] = [
 
 def two_layers(task: DyckTask, seed: int, scale: float, shape: dict[str, Any]) -> DyckTransformer:
     return random_model("gpt", task, seed, scale, n_layers=2, d_model=8, **shape)
-
-
-def prefixes(task: DyckTask, length: int) -> torch.Tensor:
-    strings = task.language.enumerate(length, "prefix")
-    return torch.cat([torch.full((len(strings), 1), task.language.bos_token), strings], 1)
-
-
-def last(model: DyckTransformer, tokens: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return model(tokens)[:, -1]
 
 
 def valid_margins(model: DyckTransformer, task: DyckTask, length: int) -> torch.Tensor:
@@ -174,13 +171,16 @@ def test_models_of_other_kinds_agree_and_do_not() -> None:
     assert certify_language(one, TASK, 6, "agree", other=two, most_run=50).status == "refuted"
 
 
-@pytest.mark.parametrize("layer", [0, 1])
-def test_a_head_is_made_uniform_where_it_is(layer: int) -> None:
+@pytest.mark.parametrize(("layers", "layer"), [(1, 0), (2, 0), (2, 1)])
+def test_a_head_is_made_uniform_where_it_is(layers: int, layer: int) -> None:
     """With W_V = 0 its pattern does not matter; another's does, as a hook on its pattern says."""
     model = two_layers(TASK, 1, 2.0, SHAPES[1])
+    if layers == 1:
+        model = random_model("minimal-onehot", TASK, seed=1, n_heads=2)
     with torch.no_grad():
         model.blocks[layer].attn.W_V[1] = 0.0
-    idle = certify_language(model, TASK, 5, "head", head=(layer, 1), most_run=100)
+    both: list[Any] = [0, 1] if layers == 1 else [(layer, 0), (layer, 1)]
+    idle = certify_language(model, TASK, 5, "head", head=both[1], most_run=100)
     assert idle.status != "refuted"
     assert idle.proved_to >= 4
 
@@ -196,10 +196,10 @@ def test_a_head_is_made_uniform_where_it_is(layer: int) -> None:
         tokens = prefixes(TASK, n)
         flat = model.run_with_hooks(tokens, fwd_hooks=[(where, uniform)])[:, -1].argmax(1)
         wrong.append(int((flat != last(model, tokens).argmax(1)).sum()))
-    ran = certify_language(model, TASK, 5, "head", head=(layer, 0))
+    ran = certify_language(model, TASK, 5, "head", head=both[0])
     assert [row.wrong for row in ran.by_length] == wrong
     assert ran.status == "refuted"
-    check(certify_language(model, TASK, 5, "head", head=(layer, 0), most_run=0), wrong, torch.inf)
+    check(certify_language(model, TASK, 5, "head", head=both[0], most_run=0), wrong, torch.inf)
 
 
 @pytest.mark.parametrize(

@@ -86,23 +86,6 @@ def test_a_balanced_model_is_proved_in_one_box_per_ending() -> None:
     assert tally.proved > 0.69
 
 
-def test_a_form_without_pairs_that_cancel_is_no_proof() -> None:
-    """A bound must not hold by luck: a box with one wrong profile is never settled."""
-    rnn = network({"ln_c": 1e-5, "act_fn": "relu", "d_mlp": 7}, seed=1)
-    symbols, ending = NetworkSymbols(rnn, LANGUAGE), list(PROFILES.endings())[9]
-    form = Form(symbols, ending, Objectives.margins(3, 7))
-    rng = np.random.default_rng(1)
-    low = rng.integers(0, 3, (200, 9)).astype(float)
-    high = low + 2
-    wrong = np.zeros(200, dtype=bool)
-    for _ in range(50):
-        inside = np.concatenate([np.ones((200, 1)), rng.integers(low, high + 1)], axis=1)
-        wrong |= form.values(inside)[0].min(1) < 0
-    settled = Boxes(form).lower(low, high)[0].min(1) > 0
-    assert wrong.any()
-    assert not (settled & wrong).any()
-
-
 def test_what_no_pairs_can_take_from_the_stack() -> None:
     symbols, rng = NetworkSymbols(network(FORMS[2]), LANGUAGE), np.random.default_rng(2)
     form = Form(symbols, list(PROFILES.endings())[30], Objectives.margins(3, 7))

@@ -20,7 +20,7 @@ from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.forms import Form
 from tl_dyck.certify.language.profiles import Ending, Profiles, compositions, in_blocks
 from tl_dyck.certify.language.questions import ask
-from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound, Tally
+from tl_dyck.certify.language.tally import JudgedPrefixes, Tally
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
 from tl_dyck.rnn import UnsupportedModelError, export_rnn
@@ -60,7 +60,10 @@ def test_of_a_model_that_is_run_it_is_said_how_far() -> None:
 def test_a_drawn_error_is_one_at_least() -> None:
     model = random_model("gpt-linear", TASK, seed=1, n_layers=1)
     found = certify_language(model, TASK, range(30, 41), most_run=0)
+    assert (found.status, found.is_likeliest) == ("refuted", False)
     assert found.likeliest is not None
+    assert 30 <= len(found.likeliest.tokens) <= 40
+    assert TASK.language.is_prefix(torch.tensor(found.likeliest.tokens))
     rows = {row.length: row for row in found.by_length}
     assert rows[len(found.likeliest.tokens)].wrong == 1
     assert found.wrong >= 1
@@ -153,16 +156,12 @@ def test_a_tally_counts_in_integers_and_logs() -> None:
     log_count = np.array([math.log(n) for n in counts])
     log_string = np.array([-2000.0, -1500.0, -1400.0])
 
-    def found(index: int) -> PrefixFound:
-        return PrefixFound(
-            tokens=(), log_probability=log_string[index], margin=-1.0, ending=Ending((), None)
-        )
-
     def judged(lengths: Any, weigh: Any) -> JudgedPrefixes:
         def of(at: Any) -> Any:
             return np.array(lengths)[at], *weigh(at)
 
-        return JudgedPrefixes(0, -np.ones(3), np.zeros(3), of, found)
+        nothing, rows = Ending((), None), np.zeros((3, 1), dtype=np.int16)
+        return JudgedPrefixes(nothing, -np.ones(3), np.zeros(3), rows, "pairs", of)
 
     for _ in range(2):
         tally.take(judged([4, 4, 5], lambda at: (log_string[at], log_count[at])))
@@ -251,19 +250,18 @@ def test_what_is_no_model_is_said_in_one_line(ask_it: Any, wrap: Any, message: s
         ({"property": "head", "head": "0"}, "head must be an integer"),
         ({"property": "kl", "epsilon": math.nan}, "epsilon must be finite"),
         ({"property": "any_token", "epsilon": 0.1}, "has no epsilon"),
+        ({"lengths": []}, "lengths must be"),
+        ({"lengths": 512}, "ask for lengths up to 511"),
+        ({"property": "kl"}, "needs epsilon"),
+        ({"property": "agree"}, "give other="),
+        ({"property": "head", "head": 1}, r"head must be one of 0\.\.0"),
+        ({"property": "anytoken"}, "any_token"),
     ],
 )
 def test_arguments_are_checked_first(options: dict[str, Any], message: str) -> None:
-    model = construct.uniform_attention(TASK.language)
+    model = construct.uniform_attention(TASK.language, n_ctx=512)
     with pytest.raises((ValueError, TypeError), match=message):
-        certify_language(model, TASK, **({"lengths": 4} | options))
-
-
-def test_numpy_s_integers_will_do() -> None:
-    model = construct.uniform_attention(TASK.language)
-    one, two = (certify_language(model, TASK, n) for n in (6, np.int64(6)))
-    assert one.to_dict() | {"seconds": 0} == two.to_dict() | {"seconds": 0}
-    assert certify_language(model, TASK, np.arange(3, 5)).lengths == (3, 4)
+        certify_language(model, TASK, **({"lengths": np.int64(4)} | options))
 
 
 @pytest.mark.parametrize("name", ["any_token", "kl"])

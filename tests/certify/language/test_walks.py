@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
-from tests.certify.language.test_decide import TASK, make_same, margins, random_model
+from tests.certify.language.test_decide import TASK, check, margins, random_model
 from tl_dyck.certify.language import certify_language
 from tl_dyck.models import construct
-from tl_dyck.tasks import load_task
 
 
 @pytest.mark.parametrize(
@@ -25,32 +23,7 @@ def test_a_model_of_any_kind_is_run_on_every_prefix(family: str, options: dict[s
     found = certify_language(model, TASK, 6)
     assert found.method == "prefixes run one by one, as computed in float64"
     assert found.status == "refuted"
-    assert found.proved_to == min(row.length for row in found.by_length if row.wrong) - 1
-    assert found.likeliest is not None
-    masses = []
-    for row in found.by_length:
-        _, margin, mass, _ = margins(model, TASK, row.length, "any_token")
-        assert row.wrong == (margin < 0).sum()
-        masses += mass[margin < 0].tolist()
-    assert found.likeliest.probability == pytest.approx(max(masses))
-    assert found.is_likeliest
-
-
-def test_a_run_agrees_with_profiles() -> None:
-    """Two layers, the second of which does nothing, are one."""
-    task = load_task("dyck-2-4")
-    one = random_model("eq6", task, seed=3, n_layers=1)
-    two = random_model("eq6", task, seed=3, n_layers=2)
-    make_same(two, one)
-    (a, b) = (certify_language(model, task, 6, "closing_only") for model in (one, two))
-    assert (a.method, b.method) == (
-        "every profile",
-        "prefixes run one by one, as computed in float64",
-    )
-    assert [row.wrong for row in a.by_length] == [row.wrong for row in b.by_length]
-    assert np.array([row.error.low for row in a.by_length]) == pytest.approx(
-        np.array([row.error.low for row in b.by_length])
-    )
+    check(found, model, TASK, 6, "any_token")
 
 
 def test_the_stack_construction_is_proved_beyond_what_is_run() -> None:
@@ -81,16 +54,6 @@ def test_positions_are_decided_along_paths_as_by_brute_force(family: str, claim:
             _, margin, _, _ = margins(model, TASK, row.length, claim)
             assert row.decided == bool((margin > 0).all())
             assert (row.wrong > 0) == bool((margin < 0).any())
-
-
-def test_beyond_what_is_run_drawn_prefixes_may_refute() -> None:
-    model = random_model("gpt-linear", TASK, seed=1, n_layers=1)
-    found = certify_language(model, TASK, range(30, 41), most_run=10)
-    assert found.status == "refuted"
-    assert not found.is_likeliest
-    assert found.likeliest is not None
-    assert 30 <= len(found.likeliest.tokens) <= 40
-    assert TASK.language.is_prefix(torch.tensor(found.likeliest.tokens))
 
 
 def test_long_prefixes_are_refuted_before_they_are_counted() -> None:

@@ -23,9 +23,7 @@ from tl_dyck.certify import (
     check_model,
     check_two_layers,
 )
-from tl_dyck.certify.check_language import (
-    ProofError,
-)
+from tl_dyck.certify.check_language import ProofError
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
@@ -33,18 +31,15 @@ from tl_dyck.tasks import DyckTask
 
 SMALL = DyckTask(name="small", n_types=2, max_depth=2, train_lengths=(4,), long_lengths=(8, 8))
 
-
 FAMILIES = ("minimal-onehot", "minimal-split", "minimal-yao", "figure2-onehot", "eq6", "eq49")
 
 
 N = 6
 
-
 TWO_MODELS = tuple(check_agreement.CLAIMS)
 
 
 ONE_MODEL = sorted(check_language.CLAIMS.keys() - {"named"})
-
 
 CLAIMS = check_language.CLAIMS | check_agreement.CLAIMS
 

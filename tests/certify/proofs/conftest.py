@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.certify.proofs.changed import make_language
-from tests.certify.proofs.common import (
-    PAIR,
-)
+from tests.certify.proofs.changed import make_automaton, make_edits, make_language
+from tests.certify.proofs.common import PAIR
 from tl_dyck import construct
 from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.models import build_model, get_config, save_model
@@ -30,6 +28,18 @@ def proof(tmp_path_factory) -> tuple[Path, Path]:
 def little(tmp_path_factory) -> tuple[Path, Path]:
     """A proof that is checked in a moment, and its model: right up to 8, wrong at 9."""
     return make_language(tmp_path_factory.mktemp("little"))
+
+
+@pytest.fixture(scope="module")
+def edits(tmp_path_factory) -> tuple[Path, Path]:
+    """A proof of a few parts, of a margin of 0.01, and its exported RNN."""
+    return make_edits(tmp_path_factory.mktemp("edits"))
+
+
+@pytest.fixture(scope="module")
+def automaton(tmp_path_factory) -> tuple[Path, Path]:
+    """A proof of several parts, of a margin of 0.01, and its exported RNN."""
+    return make_automaton(tmp_path_factory.mktemp("automaton"))
 
 
 @pytest.fixture(scope="module")

@@ -14,23 +14,17 @@ from tests.certify.proofs.common import (
     TWO_MODELS,
     N,
     agreement,
-    check_file,
     every_prefix,
     pair_of,
     rnn_of,
     unpacked,
     with_bias,
 )
-from tl_dyck.certify import (
-    check_agreement,
-)
-from tl_dyck.certify.check_language import (
-    LEAF,
-    ProofError,
-    read,
-)
+from tests.certify.proofs.test_changed_files import PAIR_CHANGES
+from tl_dyck.certify import check_agreement
+from tl_dyck.certify.check_language import ProofError, read
 from tl_dyck.certify.language_proofs import prove_language
-from tl_dyck.certify.proof import NoProofError, pack
+from tl_dyck.certify.proof import NoProofError
 
 
 @pytest.mark.parametrize("name", ["b_U", "other.b_U"])
@@ -41,47 +35,6 @@ def test_both_models_are_checked(pair, name):
         check_agreement.check(facts, {**arrays, name: arrays[name] + 100 * (np.arange(3) == 2)})
 
 
-def changed_other(**facts: object):
-    return lambda f, arrays: f["other"].update(facts)
-
-
-PAIR_CHANGES = {
-    "longer": lambda facts, arrays: facts.update(length=200),
-    "a huge length": lambda facts, arrays: facts.update(length=10**12),
-    "a stronger claim": lambda facts, arrays: facts.update(claim="any_token"),
-    "another claim": lambda facts, arrays: facts.update(claim="head"),
-    "no other": lambda facts, arrays: facts.pop("other"),
-    "an other that is none": lambda facts, arrays: facts.update(other=[]),
-    "no weights of the other": lambda f, arrays: arrays.pop("other.W_E"),
-    "a weight of the other": lambda f, a: a.update({"other.W_U": a["other.W_U"] * 1.000001}),
-    "both are one": lambda f, a: a.update({n: a[n.removeprefix("other.")] for n in a}),
-    "the other's scale": changed_other(attn_scale=2.0),
-    "the other's scale that is none": changed_other(attn_scale=0),
-    "the other's norm": changed_other(norm=False),
-    "the other's stream": changed_other(added="never"),
-    "the other's digest": changed_other(model="0" * 64),
-    "a language of the other's own": lambda f, arrays: (
-        f.update(max_depth=1),
-        f["other"].update(max_depth=2),
-    ),
-    "other winners": lambda f, a: a.update(trees=np.where(a["trees"] < LEAF, a["trees"], LEAF + 2)),
-    "winners that are no tokens": lambda f, a: a.update(trees=a["trees"] + np.uint16(3)),
-}
-
-
-@pytest.mark.parametrize("change", PAIR_CHANGES)
-def test_what_is_changed_about_two_models_is_refused(pair, tmp_path, change):
-    facts, arrays = read(pair[0])
-    del facts["arrays"]
-    PAIR_CHANGES[change](facts, arrays)
-    arrays = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
-    (tmp_path / "x").write_bytes(pack(facts, arrays))
-    with pytest.raises(ProofError) as caught:
-        check_file(tmp_path / "x", *pair[1:])
-    assert len(str(caught.value).splitlines()) == 1
-    assert len(str(caught.value)) < 200
-
-
 @pytest.mark.parametrize("change", ["other winners", "longer", "no weights of the other"])
 def test_it_is_refused_without_the_models_too(pair, change):
     facts, arrays = read(pair[0])
@@ -90,7 +43,7 @@ def test_it_is_refused_without_the_models_too(pair, change):
         check_agreement.check(facts, arrays)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     family=st.sampled_from(FAMILIES),
     seed=st.integers(0, 1000),
@@ -113,13 +66,12 @@ def test_what_is_proved_of_two_models_holds(family, seed, claim, queries, noise)
         assert CLAIMS[claim] in check_agreement.check(*unpacked(data))
 
 
-@pytest.mark.parametrize("gap", [1e-6, 1e-9, -1e-9, -1e-6])
+@pytest.mark.parametrize(("seed", "gap"), [(0, 1e-6), (1, 1e-9), (2, -1e-9), (3, -1e-6)])
 @pytest.mark.parametrize("claim", TWO_MODELS)
-@pytest.mark.parametrize("seed", range(3))
 def test_models_that_nearly_disagree_are_told_from_those_that_do(seed, claim, gap):
     """A token is made likelier in both until it is about to win after the first prefix in one."""
     language, asked = SMALL.language, 0
-    rnn = rnn_of(("minimal-onehot", "eq6", "eq49")[seed], seed)
+    rnn = rnn_of(("minimal-onehot", "eq6", "eq49")[seed % 3], seed)
     rnn.W_Q.mul_(1e-3)
     other, _ = pair_of(rnn, claim, 1e-4, seed)
     if agreement(rnn, other, language) < 0:

@@ -9,23 +9,14 @@ import numpy as np
 import pytest
 
 from tests.certify.proofs import changed
-from tests.certify.proofs.common import (
-    check_file,
-)
-from tl_dyck.certify import (
-    check_language,
-    check_model,
-)
-from tl_dyck.certify.check_language import (
-    LEAF,
-    ProofError,
-    read,
-)
+from tests.certify.proofs.common import check_file
+from tl_dyck.certify import check_automaton, check_edits, check_language, check_model
+from tl_dyck.certify.check_language import LEAF, ProofError, read
 from tl_dyck.certify.proof import pack
 
 
 @pytest.mark.parametrize(
-    ("kind", "cases"), [("a language", 1000), ("edits", 800), ("an automaton", 600)]
+    ("kind", "cases"), [("a language", 400), ("edits", 300), ("an automaton", 300)]
 )
 def test_changed_files_are_refused_in_a_line_or_say_what_is_true(kind, cases, tmp_path):
     found = changed.tally(changed.KINDS[kind], cases, tmp_path)
@@ -82,19 +73,90 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_is_changed_and_sealed_again_is_refused_by_what_it_says(proof, tmp_path, change):
-    facts, arrays = read(proof[0])
+def changed_other(**facts: object):
+    return lambda f, arrays: f["other"].update(facts)
+
+
+PAIR_CHANGES = {
+    "longer": lambda facts, arrays: facts.update(length=200),
+    "a huge length": lambda facts, arrays: facts.update(length=10**12),
+    "a stronger claim": lambda facts, arrays: facts.update(claim="any_token"),
+    "another claim": lambda facts, arrays: facts.update(claim="head"),
+    "no other": lambda facts, arrays: facts.pop("other"),
+    "an other that is none": lambda facts, arrays: facts.update(other=[]),
+    "no weights of the other": lambda f, arrays: arrays.pop("other.W_E"),
+    "a weight of the other": lambda f, a: a.update({"other.W_U": a["other.W_U"] * 1.000001}),
+    "both are one": lambda f, a: a.update({n: a[n.removeprefix("other.")] for n in a}),
+    "the other's scale": changed_other(attn_scale=2.0),
+    "the other's scale that is none": changed_other(attn_scale=0),
+    "the other's norm": changed_other(norm=False),
+    "the other's stream": changed_other(added="never"),
+    "the other's digest": changed_other(model="0" * 64),
+    "a language of the other's own": lambda f, arrays: (
+        f.update(max_depth=1),
+        f["other"].update(max_depth=2),
+    ),
+    "other winners": lambda f, a: a.update(trees=np.where(a["trees"] < LEAF, a["trees"], LEAF + 2)),
+    "winners that are no tokens": lambda f, a: a.update(trees=a["trees"] + np.uint16(3)),
+}
+
+
+TABLE = [("proof", name) for name in CHANGES] + [("pair", name) for name in PAIR_CHANGES]
+
+
+@pytest.mark.parametrize(("of", "change"), TABLE)
+def test_what_is_changed_and_sealed_again_is_refused_by_what_it_says(of, change, tmp_path, request):
+    path, *folders = request.getfixturevalue(of)
+    facts, arrays = read(path)
     del facts["arrays"]
-    CHANGES[change](facts, arrays)
-    arrays["trees" if "trees" in arrays else "b_O"] = arrays.get("trees", arrays.get("b_O"))
-    (tmp_path / "x").write_bytes(
-        pack(facts, {name: np.ascontiguousarray(value) for name, value in arrays.items()})
-    )
+    (CHANGES if of == "proof" else PAIR_CHANGES)[change](facts, arrays)
+    arrays = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+    (tmp_path / "x").write_bytes(pack(facts, arrays))
     with pytest.raises(ProofError) as caught:
-        check_file(tmp_path / "x", proof[1])
+        check_file(tmp_path / "x", *folders)
     assert len(str(caught.value).splitlines()) == 1
     assert len(str(caught.value)) < 200
+
+
+EDITS = {
+    "a token is none": [{"string": [0, -1]}, {"string": [0, 7]}, {"string": [0, 1.5]}],
+    "a budget is no": [{"budgets": [-1]}, {"budgets": [2**40]}, {"budgets": [1.0]}],
+    "of no kind or place": [{"rewrites": [[1, 0, 1, [0]]]}, {"rewrites": [[0, 5, 1, [0]]]}],
+    "too many rewritings": [{"rewrites": [[0, 0, 1, [0]]] * 20_000}, {"budgets": [0] * 9}],
+    "its target is no logit": [{"target": -1}, {"target": 3}, {"target": "1"}],
+    "strings are too long": [{"string": [0] * 24}, {"rewrites": [[0, 0, 0, [0] * 12]]}],
+}
+
+AUTOMATA = {
+    "no such automaton": [
+        *({"after": [[0, 0, 0], [0, 0, 3], [0, 0, 0]]}, {"after": [[0]] * 3}, {"answers": [0]}),
+        *({"written": [0, 1, 99]}, {"lengths": [9999]}, {"lengths": [2**40]}, {"lengths": [-1]}),
+        *({"lengths": [1, 1, 2]}, {"lengths": [1, 3]}, {"written": [0, 1, 1]}),
+    ],
+    "its target is no logit": [{"answers": [0, -1, 0]}, {"answers": [0, 3, 0]}],
+    "too large": [{"after": [[(i + j) % 3000 for j in range(3)] for i in range(3000)],
+                   "answers": [0] * 3000, "lengths": [2000]}],
+}  # fmt: skip
+
+CHECKED = {"edits": (check_edits, EDITS), "automaton": (check_automaton, AUTOMATA)}
+
+
+@pytest.mark.parametrize(
+    ("of", "reason"), [(of, reason) for of, (_, reasons) in CHECKED.items() for reason in reasons]
+)
+def test_hostile_words_are_refused_as_such(of, reason, request):
+    facts, arrays = read(request.getfixturevalue(of)[0])
+    checker, changes = CHECKED[of]
+    if reason == "too large":
+        facts["config"] |= {"state": "none"}
+        del arrays["W_pos"]
+    for change in changes[reason]:
+        with pytest.raises(ProofError, match=reason):
+            checker.check(facts | change, dict(arrays))
+
+
+def test_automata_are_compared_with_the_exported_rnn(automaton):
+    assert check_file(*automaton).endswith("compared with the model")
 
 
 @pytest.mark.parametrize(

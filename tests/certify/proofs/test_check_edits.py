@@ -23,13 +23,8 @@ from tests.certify.oracles import (
     strings_of,
 )
 from tests.certify.proofs.changed import SPACE, STRING
-from tests.certify.proofs.common import (
-    unpacked,
-)
-from tl_dyck.certify import (
-    PerturbationSpace,
-    check_edits,
-)
+from tests.certify.proofs.common import unpacked
+from tl_dyck.certify import PerturbationSpace, check_edits
 from tl_dyck.certify.check_edits import Affine, Edits, OneLayer, SameEnd, gelu
 from tl_dyck.certify.check_language import Enclosure
 from tl_dyck.certify.edit_proofs import _facts, prove_edits
@@ -195,5 +190,5 @@ def test_one_head_and_a_linear_readout_need_no_parts(problem, seed, state):
     least = margins(rnn, strings_of(rnn, space, string), 0).min()
     content = prove_edits(favouring(rnn, 0, 1e-7 - least), string, 0, space).content
     _, arrays = unpacked(content)
-    ends = len(Case(rnn, space, string).ends())
-    assert (arrays["trees"] == check_edits.BOUND).sum() == ends
+    ends = Case(rnn, space, string).space.ends()
+    assert (arrays["trees"] == check_edits.BOUND).sum() == len(ends)

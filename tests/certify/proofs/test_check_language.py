@@ -14,18 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.certify.proofs.common import (
-    FAMILIES,
-    SMALL,
-    N,
-    rnn_of,
-    with_bias,
-)
-from tl_dyck.certify import (
-    check_edits,
-    check_language,
-    language_proofs,
-)
+from tests.certify.proofs.common import FAMILIES, SMALL, N, rnn_of, with_bias
+from tl_dyck.certify import check_edits, check_language, language_proofs
 from tl_dyck.certify.check_language import (
     LEAF,
     Enclosure,

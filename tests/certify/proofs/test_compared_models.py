@@ -10,20 +10,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.certify.proofs.common import (
-    FAMILIES,
-    PAIR,
-    SMALL,
-    check_file,
-)
-from tl_dyck.certify import (
-    check_model,
-    language_proofs,
-)
-from tl_dyck.certify.check_language import (
-    ProofError,
-    read,
-)
+from tests.certify.proofs.common import FAMILIES, PAIR, SMALL, check_file
+from tl_dyck.certify import check_model, language_proofs
+from tl_dyck.certify.check_language import ProofError, read
 from tl_dyck.certify.check_model import compare_language
 from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.cli import app

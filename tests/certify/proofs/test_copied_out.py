@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.certify.proofs.changed import make_automaton, make_edits
-from tests.certify.proofs.common import (
-    CHECKERS,
-    PAIR,
-    copied_out,
-    run_copied_out,
-)
+from tests.certify.proofs.common import CHECKERS, PAIR, copied_out, run_copied_out
 from tl_dyck import construct
 from tl_dyck.certify import (
     check_agreement,

@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from tests.certify.oracles import (
-    PROVABLE,
-    Problem,
-    RNNRecipe,
-    brute_force,
-    favouring,
-    margins,
-    problems,
-    random_rnn,
-    rnns,
-    strings_of,
-)
-from tests.certify.proofs.changed import SPACE, STRING, make_edits
-from tests.certify.proofs.common import (
-    check_file,
-)
+from tests.certify.oracles import PROVABLE, favouring, margins, random_rnn, strings_of
+from tests.certify.proofs.changed import SPACE, STRING
+from tests.certify.proofs.common import check_file
 from tl_dyck import construct
-from tl_dyck.certify import (
-    Delete,
-    PerturbationSpace,
-    SwapAdjacent,
-    check_edits,
-)
+from tl_dyck.certify import Delete, PerturbationSpace, SwapAdjacent, check_edits
 from tl_dyck.certify.check_language import ProofError, read
 from tl_dyck.certify.check_model import compare_exported
 from tl_dyck.certify.edit_proofs import prove_edits
@@ -42,60 +20,36 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import export_rnn, save_rnn
 
 
-@pytest.fixture(scope="module")
-def proof(tmp_path_factory) -> tuple[Path, Path]:
-    """A proof of a few parts, of a margin of 0.01, and its exported RNN."""
-    return make_edits(tmp_path_factory.mktemp("proof"))
-
-
-def test_a_proof_is_compared_with_the_exported_rnn(proof, tmp_path):
-    assert check_file(*proof).endswith("compared with the model")
-    facts, arrays = read(proof[0])
+def test_a_proof_is_compared_with_the_exported_rnn(edits, tmp_path):
+    assert check_file(*edits).endswith("compared with the model")
+    facts, arrays = read(edits[0])
     assert (arrays["trees"] == check_edits.BOUND).sum() > 3
     for name in set(arrays) - {"trees"}:
         other = {**arrays, name: arrays[name] + 1e-6}
         with pytest.raises(ProofError, match=f"{name} is not that of the model"):
-            compare_exported(facts, other, proof[1])
+            compare_exported(facts, other, edits[1])
     for name, value in {"eps": 1e-4, "n_ctx": 23, "residual": False}.items():
         with pytest.raises(ProofError, match=name):
-            compare_exported({**facts, "config": facts["config"] | {name: value}}, arrays, proof[1])
+            compare_exported({**facts, "config": facts["config"] | {name: value}}, arrays, edits[1])
     for name, value in {"texts": ["a"] * len(facts["tokens"]), "names_logits": True}.items():
         with pytest.raises(ProofError, match=name):
-            compare_exported({**facts, name: value}, arrays, proof[1])
+            compare_exported({**facts, name: value}, arrays, edits[1])
     with pytest.raises(ProofError, match="export"):
-        check_file(proof[0], tmp_path)
-
-
-HOSTILE = {
-    "a token is none": [{"string": [0, -1]}, {"string": [0, 7]}, {"string": [0, 1.5]}],
-    "a budget is no": [{"budgets": [-1]}, {"budgets": [2**40]}, {"budgets": [1.0]}],
-    "of no kind or place": [{"rewrites": [[1, 0, 1, [0]]]}, {"rewrites": [[0, 5, 1, [0]]]}],
-    "too many rewritings": [{"rewrites": [[0, 0, 1, [0]]] * 20_000}, {"budgets": [0] * 9}],
-    "its target is no logit": [{"target": -1}, {"target": 3}, {"target": "1"}],
-    "strings are too long": [{"string": [0] * 24}, {"rewrites": [[0, 0, 0, [0] * 12]]}],
-}
-
-
-@pytest.mark.parametrize("reason", HOSTILE)
-def test_hostile_words_are_refused_as_such(proof, reason):
-    facts, arrays = read(proof[0])
-    for change in HOSTILE[reason]:
-        with pytest.raises(ProofError, match=reason):
-            check_edits.check(facts | change, dict(arrays))
+        check_file(edits[0], tmp_path)
 
 
 @pytest.mark.parametrize("change", [{"names": ["sub\nb.proof: proved"]}, {"names": ["\x1b[2J"]}])
-def test_a_sentence_is_one_line_of_text(proof, tmp_path, change):
+def test_a_sentence_is_one_line_of_text(edits, tmp_path, change):
     """Whatever a file calls its edits: nothing is said in another's name."""
-    facts, arrays = read(proof[0])
+    facts, arrays = read(edits[0])
     del facts["arrays"]
     (tmp_path / "x").write_bytes(pack(facts | change, arrays))
     with pytest.raises(ProofError, match="names that are no text"):
         check_file(tmp_path / "x")
 
 
-def test_trees_of_no_group_are_refused(proof):
-    facts, arrays = read(proof[0])
+def test_trees_of_no_group_are_refused(edits):
+    facts, arrays = read(edits[0])
     more = np.concatenate([arrays["trees"], np.array([check_edits.BOUND, 0], dtype="<u2")])
     with pytest.raises(ProofError, match="trees of no group"):
         check_edits.check(facts, {**arrays, "trees": more})
@@ -114,31 +68,6 @@ def test_every_network_is_settled_by_one_in_ten_million(fields):
             prove_edits(favouring(rnn, 0, -1e-7 - least), string, 0, space)
 
 
-@given(
-    rnns(PROVABLE, sharpness=(0.0, 1.0, 5.0, 200.0)),
-    problems(),
-    st.sampled_from([1e-2, 1e-6, 1e-9, -1e-9, -1e-6, -1e-2]),
-)
-@settings(max_examples=30)
-def test_what_holds_is_proved_and_what_does_not_is_not(
-    tmp_path_factory, recipe: RNNRecipe, problem: Problem, least: float
-):
-    """The least margin is set to be ``least``, by enumeration."""
-    rnn = RNNRecipe(recipe.seed, recipe.fields | {"attn_scale": 1.7, "eps": 0.1}).build()
-    space, string = problem.build()
-    strings = strings_of(rnn, space, string)
-    assume(len(strings) < 60)
-    before = margins(rnn, strings, 0).min()
-    rnn = favouring(rnn, 0, least - before)
-    if least < 0:
-        with pytest.raises(NoProofError):
-            prove_edits(rnn, string, 0, space)
-        return
-    file = prove_edits(rnn, string, 0, space).save(tmp_path_factory.mktemp("proof") / "a")
-    n = sum(1 for each, _ in brute_force(space, string) if each or rnn.config.bos_token is not None)
-    assert f"each of {n:,} ways of editing" in check_file(file)
-
-
 @pytest.mark.parametrize("state", ["none", "position+depth"])
 def test_the_string_of_which_all_is_deleted_counts(state):
     """BOS alone, the only string that is wrong."""
@@ -152,7 +81,7 @@ def test_the_string_of_which_all_is_deleted_counts(state):
     assert "after each of 4 ways" in prove_edits(rnn, (0, 1), 0, space).says
 
 
-def test_what_cannot_be_proved_is_said(proof):
+def test_what_cannot_be_proved_is_said(edits):
     for fields in ({"n_heads": 5}, {"act_fn": "silu"}):
         with pytest.raises(NoProofError, match="up to 4 heads, with relu, gelu or no MLP"):
             prove_edits(random_rnn(0, **fields), STRING, 1, SPACE)

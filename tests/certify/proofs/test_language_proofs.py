@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tests.certify.proofs.common import (
     CLAIMS,
-    FAMILIES,
     ONE_MODEL,
     SMALL,
     N,
@@ -20,17 +19,14 @@ from tests.certify.proofs.common import (
     enumerated,
     rnn_of,
     unpacked,
-    with_bias,
 )
 from tl_dyck import construct
-from tl_dyck.certify.check_language import (
-    check,
-)
+from tl_dyck.certify.check_language import check
 from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError, Proof
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config
-from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError, export_rnn
+from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
 
 def test_a_construction_is_proved_and_the_sentence_says_how_many_prefixes(proof):
@@ -70,12 +66,6 @@ def test_what_cannot_be_proved_is_said_in_a_line(model, options, words):
         prove_language(built, SMALL, **{"length": 6, **options})
 
 
-def test_three_layers_have_no_proofs():
-    built = build_model(get_config("gpt", SMALL, n_layers=3), 0)
-    with pytest.raises(UnsupportedModelError, match="layers"):
-        prove_language(built, SMALL, 6)
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names on this system")
 def test_a_proof_goes_into_a_pipe_and_the_pipe_stays(proof, tmp_path):
     whole = Proof(proof[0].read_bytes(), "")
@@ -87,17 +77,6 @@ def test_a_proof_goes_into_a_pipe_and_the_pipe_stays(proof, tmp_path):
     finally:
         os.close(end)
     assert (tmp_path / "pipe").is_fifo()
-
-
-@settings(max_examples=25)
-@given(
-    family=st.sampled_from(FAMILIES),
-    seed=st.integers(0, 1000),
-    claim=st.sampled_from(ONE_MODEL),
-    shift=st.sampled_from([0.0, 2.0, 8.0]),
-)
-def test_what_is_proved_holds_on_every_prefix(family, seed, claim, shift):
-    held_to_enumeration(with_bias(rnn_of(family, seed), shift, SMALL.language), claim)
 
 
 @settings(max_examples=60)
@@ -116,11 +95,7 @@ def test_what_is_proved_of_damaged_solutions_holds(make, floor, noise, seed, cla
         name: w * (1 + noise * torch.randn(w.shape, generator=generator, dtype=w.dtype))
         for name, w in rnn.weights.items()
     }
-    held_to_enumeration(TwoLayerRNN(replace(rnn.config, ln_c=floor), weights), claim)
-
-
-def held_to_enumeration(rnn: TwoLayerRNN, claim: str) -> None:
-    """What is proved holds on every prefix, and what holds clearly is proved."""
+    rnn = TwoLayerRNN(replace(rnn.config, ln_c=floor), weights)
     margin = enumerated(rnn, SMALL.language, claim)
     try:
         data = prove_language(rnn, SMALL, N, claim).content
@@ -130,21 +105,3 @@ def held_to_enumeration(rnn: TwoLayerRNN, claim: str) -> None:
         assert margin > 0
         facts, arrays = unpacked(data)
         assert CLAIMS[claim] in check(facts, arrays)
-
-
-@pytest.mark.parametrize("gap", [1e-6, 1e-9, -1e-9, -1e-6])
-@pytest.mark.parametrize("seed", range(6))
-def test_near_ties_are_never_proved_wrongly(seed, gap):
-    """The bias is moved so that the least margin over all prefixes is the gap."""
-    language = SMALL.language
-    rnn = rnn_of(("minimal-onehot", "eq6")[seed % 2], seed)
-    rnn = with_bias(rnn, gap - enumerated(rnn, language, "valid_token"), language)
-    margin = enumerated(rnn, language, "any_token")
-    shifted = with_bias(rnn, 0.0, language)
-    shifted.b_U[1 : language.bos_token : 2] += gap - margin
-    within_closing = enumerated(shifted, language, "any_token")
-    if within_closing < 0:
-        with pytest.raises(NoProofError):
-            prove_language(shifted, SMALL, N)
-    elif within_closing > 5e-7:
-        prove_language(shifted, SMALL, N)

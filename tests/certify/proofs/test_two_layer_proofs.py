@@ -229,7 +229,7 @@ def test_what_the_first_layer_hands_on_is_enclosed(kind: int) -> None:
     """Against 80-bit floats, with weights so large that rounding shows."""
     model = a_model(kind, 0, TWO, 3.0)
     language = TWO.language
-    _, configs, weights = _layers(model, language)
+    _, configs, weights = _layers(model, language, N)
     net = TwoLayers(configs, weights, 2, 2)
     facts = {"n_types": 2, "max_depth": 2, "claim": "any_token", "length": N}
     graph = PrefixGraph(facts, net.has_depth)
@@ -305,7 +305,7 @@ def test_changed_files_are_refused_in_a_line_or_say_what_is_true(
     path, folder = little
     rng, accepted, data = np.random.default_rng(0), 0, path.read_bytes()
     model, file = load_model(folder), tmp_path / "x"
-    for number in range(400):
+    for number in range(240):
         place = int(rng.integers(len(data)))
         bytes_changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         file.write_bytes(_sealed_again(path, rng) if number % 4 else bytes_changed)
@@ -352,7 +352,7 @@ def test_a_leaf_must_hold_of_one_that_may_win(little: tuple[Path, Path]) -> None
 
 
 def test_a_head_is_made_uniform_and_no_other() -> None:
-    _, configs, weights = _layers(a_model(2, 0), ONE.language)
+    _, configs, weights = _layers(a_model(2, 0), ONE.language, N)
     facts = {"n_types": 1, "max_depth": 3, "config": configs, "claim": "head", "head": [1, 0]}
     one, other = (each.two["W_Q"] for each in check_two_layers.models(facts, weights))
     assert (other == one * np.array([0, 1])[:, None, None]).all()
@@ -368,7 +368,7 @@ def test_a_language_that_would_take_forever_is_refused() -> None:
 def test_a_saved_model_is_compared_with_its_proof(kind: int, tmp_path: Path) -> None:
     model = a_model(kind, 1)
     save_model(model, tmp_path)
-    digest, configs, weights = _layers(model, ONE.language)
+    digest, configs, weights = _layers(model, ONE.language, N)
     facts = {"n_types": 1, "max_depth": 3, "config": configs, "model": digest}
     compare_two_layers(facts, weights, tmp_path)
     for name, weight in weights.items():

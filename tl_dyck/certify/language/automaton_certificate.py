@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tl_dyck.certify.exact.loss_counts import Losing
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.profiles import Ending
-from tl_dyck.certify.language.questions import Runner, network_of
+from tl_dyck.certify.language.questions import Runner, network_of, refuse_long
 from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult, Verdict
 from tl_dyck.certify.objectives import Objectives
@@ -73,66 +73,37 @@ def decide_automaton(
         prefixes = int(answers.numbers(length)[answers.answer != NOTHING].sum())
         if not prefixes or (length == 0 and runner.bos is None):
             continue
-        if deadline.passed:
-            least[length] = Least(low=-math.inf)
-        else:
+        least[length] = Least(low=-math.inf)
+        if not deadline.passed:
             least[length] = margins.least(length, deadline, decide=not exact)
-        wrong = None
-        if until == "counted" and least[length].high < 0:
-            asking = np.flatnonzero(np.isin(answers.answer, least[length].doubtful))
-            each = [margins.wrong(length, state, deadline) for state in asking.tolist()]
-            wrong = Losing(*np.array(each, dtype=object).sum(0))
+        counted = until == "counted" and least[length].high < 0
+        wrong = _wrong(margins, length, least[length], deadline) if counted else None
         rows.append(_row(length, prefixes, least[length], wrong))
         tell(len(rows) / len(lengths))
         if rows[-1].wrong and not exact:
             break
     tell(1.0)
-    verdict = _certificate(task, runner, answers, lengths, least, rows, deadline)
-    return replace(verdict, seconds=time.perf_counter() - started)
-
-
-def _certificate(
-    task: AutomatonTask,
-    runner: Runner,
-    answers: Answers,
-    lengths: tuple[int, ...],
-    least: dict[int, Least],
-    rows: Sequence[LengthResult],
-    deadline: Deadline,
-) -> LanguageCertificate:
-    """What the least margins of some lengths come to."""
+    shown = partial(_shown, task, runner, answers)
     lost = next((item for item in least.items() if item[1].high < 0), None)
-    closest = min(least.items(), key=lambda item: item[1].high, default=None)
-    found, own = _shown(task, runner, answers, lost)
-    tightest, _ = _shown(task, runner, answers, closest)
-    worst = [(length, each) for length, of in least.items() for each in of.lost]
-    errors = [_shown(task, runner, answers, each)[0] for each in worst]
-    margin = Bounds(
-        min((each.low for each in least.values()), default=math.inf),
-        min((each.high for each in least.values()), default=math.inf),
-    )
-    fails = [row.length for row in rows if not row.decided or row.wrong]
+    found, own = shown(lost)
+    every = [Least(), *least.values()]
+    margin = Bounds(min(each.low for each in every), min(each.high for each in every))
     status, reason = _verdict(rows, margin, found, own, deadline)
+    worst = [shown((length, each))[0] for length, of in least.items() for each in of.lost]
     return LanguageCertificate(
         status=status,
         claim="any_token",
-        epsilon=None,
         language=str(task.language),
-        q=math.nan,
         lengths=lengths,
-        proved_to=max((n for n in lengths if n < min(fails, default=n + 1)), default=-1),
         margin=margin,
         likeliest=found,
-        is_likeliest=False,
         shortest=found,
-        is_shortest=found is not None and len(found.tokens) == min(fails),
-        tightest=tightest,
-        errors=tuple(each for each in errors if each is not None),
+        is_shortest=lost is not None and all(row.decided for row in rows if row.length < lost[0]),
+        tightest=shown(min(least.items(), key=lambda item: item[1].high, default=None))[0],
+        errors=tuple(each for each in worst if each is not None),
         by_length=tuple(rows),
-        accuracy=None,
-        long_accuracy=None,
         method="paths of a graph",
-        seconds=0.0,
+        seconds=time.perf_counter() - started,
         reason=reason,
     )
 
@@ -171,13 +142,16 @@ def read_automaton(model: Any, task: AutomatonTask, longest: int) -> tuple[Netwo
     else:
         check_reads(given, task.language, told=True)
     network = network_of(given, bos)
-    tokens, is_rnn = longest + (bos is not None), isinstance(given, TwoLayerRNN)
-    if tokens > cfg.n_ctx and not (is_rnn and not network.config.has_position):
-        raise CertifyError(
-            f"strings of {longest} symbols have {tokens} tokens, but the model reads {cfg.n_ctx} "
-            "(n_ctx); ask for shorter ones"
-        )
+    if network.config.has_position or not isinstance(given, TwoLayerRNN):
+        refuse_long(cfg.n_ctx, longest, int(bos is not None))
     return network, Runner(given, bos)
+
+
+def _wrong(margins: Margins, length: int, least: Least, deadline: Deadline) -> Losing:
+    """How many strings of a length are wrong, state by state."""
+    asking = np.flatnonzero(np.isin(margins.answers.answer, least.doubtful))
+    each = [margins.wrong(length, state, deadline) for state in asking.tolist()]
+    return Losing(*np.array(each, dtype=object).sum(0))
 
 
 def _row(length: int, prefixes: int, least: Least, wrong: Losing | None) -> LengthResult:

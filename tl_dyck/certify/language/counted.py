@@ -34,16 +34,11 @@ class NetworkSymbols:
         language: whose brackets are its tokens.
 
     Raises:
-        CertifyError: the network has positions, or other tokens.
+        CertifyError: the network has other tokens.
     """
 
     def __init__(self, rnn: TwoLayerRNN, language: DyckLanguage) -> None:
         config = rnn.config
-        if config.has_position:
-            raise CertifyError(
-                f"{config.model_name} has positions, so its prediction does not follow from how "
-                "often each symbol occurs"
-            )
         if config.d_vocab < language.d_vocab or config.bos_token not in (None, language.bos_token):
             raise CertifyError(
                 f"{config.model_name} reads {config.d_vocab} tokens and starts with "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -17,7 +18,7 @@ from tl_dyck.certify.language.claims import PrefixClaim, known
 from tl_dyck.certify.language.counted import Counted, NetworkSymbols
 from tl_dyck.certify.language.forms import Form, has_form
 from tl_dyck.certify.language.profiles import Counts, Ending, Profiles
-from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
+from tl_dyck.certify.language.tally import JudgedPrefixes
 
 _KEPT = 4096
 """Endings whose functions are kept: languages of many types have more than memory can hold."""
@@ -37,7 +38,7 @@ class Evaluator:
         self, symbols: Sequence[NetworkSymbols], claim: PrefixClaim, profiles: Profiles
     ) -> None:
         self.symbols, self.claim, self.profiles = list(symbols), claim, profiles
-        self._functions: dict[Ending, list[Counted | Form] | None] = {}
+        self.functions = lru_cache(_KEPT)(self._functions)
 
     def __reduce__(self) -> tuple[Any, ...]:  # what is kept takes less time to make than to send
         return Evaluator, (self.symbols, self.claim, self.profiles)
@@ -52,15 +53,8 @@ class Evaluator:
         """Whether all models have a form that boxes can bound."""
         return all(has_form(each.network.config) for each in self.symbols)
 
-    def functions(self, ending: Ending) -> list[Counted | Form] | None:
+    def _functions(self, ending: Ending) -> list[Counted | Form] | None:
         """What evaluates profiles, one per model; None where the claim says nothing."""
-        if ending not in self._functions:
-            if len(self._functions) >= _KEPT:
-                self._functions.clear()
-            self._functions[ending] = self._made(ending)
-        return self._functions[ending]
-
-    def _made(self, ending: Ending) -> list[Counted | Form] | None:
         made: list[Counted | Form] = []
         for symbols in self.symbols:
             config = symbols.network.config
@@ -80,7 +74,6 @@ class Evaluator:
 
     def judged(self, ending: Ending, pairs: Counts) -> JudgedPrefixes:
         """What becomes of the claim on profiles that occur, ``[n, kinds]``."""
-        margin, error = self.margins(ending, pairs)
         profiles = self.profiles
 
         def weigh(at: IntArray) -> tuple[IntArray, Array, Array]:
@@ -88,16 +81,7 @@ class Evaluator:
             lengths = 2 * mine.sum(1, dtype=np.int64) + ending.depth
             return lengths, profiles.log_string(ending, mine), profiles.log_count(ending, mine)
 
-        def found(index: int) -> PrefixFound:
-            row = pairs[index]
-            return PrefixFound(
-                log_probability=float(profiles.log_string(ending, row[None])[0]),
-                margin=float(margin[index]),
-                ending=ending,
-                pairs=tuple(row.tolist()),
-            )
-
-        return JudgedPrefixes(ending.depth, margin, error, weigh, found)
+        return JudgedPrefixes(ending, *self.margins(ending, pairs), pairs, "pairs", weigh)
 
     def judged_strings(self, strings: NDArray[np.int64]) -> Iterator[JudgedPrefixes]:
         """The same of the profiles of prefixes of one length, without BOS, in groups."""

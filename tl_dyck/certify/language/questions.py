@@ -93,9 +93,9 @@ class Runner:
         logits: Array = self._last(torch.from_numpy(tokens)).double().cpu().numpy()
         return logits
 
+    @torch.no_grad()
     def _last(self, tokens: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            last: torch.Tensor = self.model(tokens.to(self._device))[:, -1]
+        last: torch.Tensor = self.model(tokens.to(self._device))[:, -1]
         return last
 
 
@@ -166,15 +166,7 @@ def _ran(ending: Ending, rows: Tokens, nats: Array, margin: Array, error: Array)
     def weigh(at: IntArray) -> tuple[IntArray, Array, Array]:
         return np.full(len(at), rows.shape[1]), nats[at], np.zeros(len(at))
 
-    def found(index: int) -> PrefixFound:
-        return PrefixFound(
-            tokens=tuple(rows[index].tolist()),
-            log_probability=float(nats[index]),
-            margin=float(margin[index]),
-            ending=ending,
-        )
-
-    return JudgedPrefixes(ending.depth, margin, error, weigh, found)
+    return JudgedPrefixes(ending, margin, error, rows, "tokens", weigh)
 
 
 def _by_ending(profiles: Profiles, strings: Tokens) -> Iterator[tuple[Ending, IntArray]]:
@@ -229,6 +221,7 @@ def ask(
         if not isinstance(each, TwoLayerRNN):
             refuse_foreign(each)
             refuse_weights(each)
+            refuse_long(each.cfg.n_ctx, longest)
         check_reads(each, language)
     claim = read_claim(name, task.distribution, epsilon, len(given) + (head is not None))
     profiles = Profiles(task.distribution)
@@ -236,10 +229,8 @@ def ask(
         models = [models[0], make_uniform(models[0], head)]
         given = [given[0], models[1]]
     askers, why = _exported(given)
-    for each in models:
-        refuse_long(each, longest)
     if why:
-        runners = [_runner(each, language) for each in models]
+        runners = [Runner(each, language.bos_token) for each in models]
         kinds = sorted({str(each.dtype).removeprefix("torch.") for each in runners})
         how = f"as computed in {' and '.join(kinds)}"
         paths = _paths(models, runners, claim, language, longest)
@@ -318,15 +309,6 @@ def network_of(model: Any, bos: int | None) -> Network:
     return Network(rnn, below)
 
 
-def _runner(model: Any, language: DyckLanguage) -> Runner:
-    d_vocab = model.config.d_vocab if isinstance(model, TwoLayerRNN) else model.cfg.d_vocab
-    if d_vocab < language.d_vocab:
-        raise CertifyError(
-            f"the model reads {d_vocab} tokens, and {language} has {language.d_vocab}"
-        )
-    return Runner(model, language.bos_token)
-
-
 def make_uniform(model: Any, head: Any) -> Any:
     """The same model, but a head attends uniformly: its queries are 0.
 
@@ -363,15 +345,14 @@ def make_uniform(model: Any, head: Any) -> Any:
     return flat
 
 
-def refuse_long(model: Any, longest: int) -> None:
-    """Refuse prefixes that a model cannot read.
+def refuse_long(n_ctx: int, longest: int, bos: int = 1) -> None:
+    """Refuse strings that a model cannot read.
 
     Raises:
-        CertifyError: with BOS they are longer than its n_ctx.
+        CertifyError: with so many tokens before them they are longer than its n_ctx.
     """
-    if not isinstance(model, TwoLayerRNN) and longest + 1 > model.cfg.n_ctx:
+    if longest + bos > n_ctx:
         raise CertifyError(
-            f"prefixes of {longest} brackets have {longest + 1} tokens, but the model reads "
-            f"{model.cfg.n_ctx} (n_ctx); ask for lengths up to {model.cfg.n_ctx - 1}, "
-            "or about its RNN"
+            f"strings of {longest} symbols have {longest + bos} tokens, but the model reads "
+            f"{n_ctx} (n_ctx); ask for lengths up to {n_ctx - bos}"
         )

@@ -46,7 +46,6 @@ def summarise(
         method += ", longer ones as paths of a graph"
     if asked.evaluator is not None:
         method = "boxes of profiles" if tally.boxes else "every profile"
-    fails = [row.length for row in rows if not row.decided or row.wrong]
     return LanguageCertificate(
         status=status,
         claim=asked.name,
@@ -54,7 +53,6 @@ def summarise(
         language=f"Dyck({language.n_types}, {language.max_depth})",
         q=distribution.q,
         lengths=lengths,
-        proved_to=max((n for n in lengths if not fails or n < min(fails)), default=-1),
         margin=Bounds(
             tally.proved if tally.complete[[row.length for row in rows]].all() else -math.inf,
             math.inf if tally.tightest is None else tally.tightest.margin,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,22 +88,35 @@ def _first(order: Callable[[PrefixFound], Order], *found: PrefixFound | None) ->
 
 
 class JudgedPrefixes(NamedTuple):
-    """Prefixes, or profiles, of one depth, and what became of the claim on each.
+    """Prefixes, or profiles, that end alike, and what became of the claim on each.
 
     Attributes:
-        depth: of all of them.
+        ending: of all of them, as far as the claim asks.
         margin: of the claim, ``[n]``.
         error: a bound of its error, inf where nothing is known, ``[n]``.
+        rows: their tokens, or their pairs, ``[n, …]``.
+        kind: "tokens" or "pairs".
         weigh: of some of them: the length, and the logs of how probable one prefix is and of how
             many there are.
-        found: one of them.
     """
 
-    depth: int
+    ending: Ending
     margin: Array
     error: Array
+    rows: NDArray[Any]
+    kind: Literal["tokens", "pairs"]
     weigh: Callable[[IntArray], tuple[IntArray, Array, Array]]
-    found: Callable[[int], PrefixFound]
+
+    def found(self, index: int) -> PrefixFound:
+        """One of them."""
+        _, log_string, _ = self.weigh(np.array([index]))
+        what: dict[str, Any] = {self.kind: tuple(self.rows[index].tolist())}
+        return PrefixFound(
+            log_probability=float(log_string[0]),
+            margin=float(self.margin[index]),
+            ending=self.ending,
+            **what,
+        )
 
     @property
     def wrong(self) -> BoolArray:
@@ -152,7 +165,7 @@ class Gathered:
             return
         lengths, log_string, log_count = judged.weigh(at)
         for length in dict.fromkeys(lengths.tolist()):
-            mine, place = lengths == length, (length, judged.depth)
+            mine, place = lengths == length, (length, judged.ending.depth)
             mass = log_sum(log_string[mine] + log_count[mine])
             self.log_mass[place] = np.logaddexp(self.log_mass[place], mass)
             self.strings[place] += _whole_sum(log_count[mine])

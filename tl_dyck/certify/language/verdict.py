@@ -76,7 +76,6 @@ class LanguageCertificate(Shown):
         language: Dyck(k, D), or what an automaton is called, as text.
         q: of the distribution; NaN of an automaton, all of whose strings of a length count alike.
         lengths: the lengths asked about.
-        proved_to: the claim holds on all prefixes of at most this length, -1 if on none.
         margin: bounds of the least margin over all prefixes.
         likeliest: the likeliest wrong prefix that was found.
         is_likeliest: whether it is proved that no wrong prefix is likelier.
@@ -95,24 +94,23 @@ class LanguageCertificate(Shown):
         stats: what was counted.
     """
 
-    _derived = ("prefixes", "prefixes_decided", "wrong", "complete")
+    _derived = ("proved_to", "prefixes", "prefixes_decided", "wrong", "complete")
 
     status: Verdict
     claim: str
-    epsilon: float | None
+    epsilon: float | None = None
     language: str
-    q: float
+    q: float = math.nan
     lengths: tuple[int, ...]
-    proved_to: int
     margin: Bounds
     likeliest: PrefixFound | None
-    is_likeliest: bool
+    is_likeliest: bool = False
     shortest: PrefixFound | None
     is_shortest: bool
     tightest: PrefixFound | None
     by_length: tuple[LengthResult, ...]
-    accuracy: Bounds | None
-    long_accuracy: Bounds | None
+    accuracy: Bounds | None = None
+    long_accuracy: Bounds | None = None
     method: str
     seconds: float
     errors: tuple[PrefixFound, ...] = ()
@@ -125,6 +123,12 @@ class LanguageCertificate(Shown):
         if self.status == "refuted" and self.likeliest is None:
             raise ValueError("refuted without a wrong prefix")
         object.__setattr__(self, "stats", MappingProxyType(dict(self.stats)))
+
+    @property
+    def proved_to(self) -> int:
+        """The claim holds on all prefixes of at most this length; -1 if on none."""
+        fails = [row.length for row in self.by_length if not row.decided or row.wrong]
+        return max((n for n in self.lengths if n < min(fails, default=n + 1)), default=-1)
 
     @property
     def prefixes(self) -> int:
