@@ -60,7 +60,6 @@ def test_closing_accuracy():
         (lambda logits, tokens: logits[:, :, 0], r"shape \[2\], but returned shape \[2, 3\]"),
         (lambda logits, tokens: logits[:1, 0, 0], r"shape \[2\], but returned shape \[1\]"),
         (lambda logits, tokens: 0.5, "returned float"),
-        (lambda logits, tokens: logits[:, 0, 0].to(torch.complex64), "complex"),
         (
             lambda logits, tokens: logits[:, 0, 0].log() * torch.nan,
             "intact model the metric returned nan for 2 of 2",
@@ -102,7 +101,7 @@ def test_a_metric_without_gradient(metric):
 def test_the_default_chunk_shrinks_with_what_it_holds():
     def rows(d_vocab, device="cuda:0", length=64):
         cfg = SimpleNamespace(d_vocab_out=d_vocab, d_mlp=64, d_model=16, n_heads=2, device=device)
-        return rows_per_pass(SimpleNamespace(cfg=cfg), length, None)
+        return rows_per_pass(SimpleNamespace(cfg=cfg), length)
 
     assert rows(50_000) < rows(10)
     assert 4 * rows(50_000) * 64 * 50_000 <= 2**28

@@ -21,7 +21,6 @@ import pytest
 
 from tests.runs import toys
 from tests.runs.test_execute import go, until
-from tests.studies.jobs import JOBS
 from tests.test_workers import Elsewhere
 from tl_dyck.processes import NotSentError
 from tl_dyck.runs import SweepError, backends, load_results, run_sweep
@@ -164,16 +163,6 @@ def pids_of_workers(address: str) -> list[int]:
 
     with Client(address, set_as_default=False) as client:
         return list(client.run(os.getpid).values())
-
-
-@pytest.mark.parametrize("name", sorted(JOBS))
-def test_studies(name, on_dask, tmp_path):
-    there, here = (
-        JOBS[name](tmp_path / where, (0,), **how)
-        for where, how in (("there", on_dask), ("here", {"n_jobs": 1, "progress": False}))
-    )
-    places = [column for column in ("id", "folder") if column in here]
-    pd.testing.assert_frame_equal(there.drop(columns=places), here.drop(columns=places))
 
 
 # --- what only a script knows ---------------------------------------------------------------------
