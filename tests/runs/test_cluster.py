@@ -225,7 +225,7 @@ def script(tmp_path: Path, *places: str) -> None:
 
 
 def test_workers_know_what_the_script_registered(address, tmp_path):
-    script(tmp_path, "loky", f"dask={address}")
+    script(tmp_path, f"dask={address}")  # loky: tests/judge/test_code.py
 
 
 # --- what cannot go on ----------------------------------------------------------------------------

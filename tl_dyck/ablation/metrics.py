@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tl_dyck.check import WrongTypeError, check_instance, check_integer
 from tl_dyck.errors import DyckError
-from tl_dyck.language import DyckLanguage, VocabularyError
+from tl_dyck.language import VocabularyError
 
 #: ``metric(logits [batch, pos, d_vocab], tokens [batch, pos]) -> [batch]``; larger is better.
 Metric = Callable[..., Tensor]
@@ -75,25 +75,6 @@ def ignored(ignore: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
     return tuple(
         check_integer("a token to ignore", token, least=0, most=_LARGEST) for token in given
     )
-
-
-def closing_accuracy(language: DyckLanguage) -> Metric:
-    """The metric of Wen et al. 2023: the share of closing brackets with the largest logit.
-
-    It has no gradient. A string without closing brackets has no such share (NaN, which is refused):
-    leave it out.
-    """
-    check_instance("language", language, DyckLanguage, "a DyckLanguage")
-
-    def metric(
-        logits: Float[Tensor, "batch pos d_vocab"], tokens: Int[Tensor, "batch pos"]
-    ) -> Float[Tensor, " batch"]:
-        target = tokens[:, 1:]
-        closing = language.is_close(target)
-        right = (logits[:, :-1].argmax(-1) == target) & closing
-        return right.sum(-1) / closing.sum(-1)
-
-    return metric
 
 
 def check_model(model: Any) -> None:

@@ -110,7 +110,8 @@ class Replay:
             attn_out = (self._attn_out[layer] + change).flatten(0, 1)
             before = self._resid_pre[layer].repeat(n, 1, 1)
             logits: Tensor = self._lean.run(layer, before, attn_out)
-            return logits.unflatten(0, (n, len(self.tokens)))
+            short: Tensor = logits.unflatten(0, (n, len(self.tokens)))
+            return short
         hooks, handles = [], []
         if self._by_hooks:
             hooks.append((_PROJECTED.format(layer), lambda out, hook: out + more))
@@ -124,7 +125,8 @@ class Replay:
         finally:
             for handle in handles:
                 handle.remove()
-        return logits.unflatten(0, (n, len(self.tokens)))
+        whole: Tensor = logits.unflatten(0, (n, len(self.tokens)))
+        return whole
 
     def _agrees(self, lean: LeanTail) -> bool:
         """Whether the lean pass gives the model's own logits, from the first layer on.
