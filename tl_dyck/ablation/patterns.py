@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.metrics import check_model, check_tokens, real_positions, rows_per_pass
+from tl_dyck.check import WrongTypeError
 from tl_dyck.hook_points import attention_patterns
 
 _Hooks = Sequence[tuple[str, Any]]
@@ -66,6 +67,9 @@ def pattern_drift(
     shapes = [(model.cfg.n_layers, model.cfg.n_heads) for model in (before, after)]
     if shapes[0] != shapes[1]:
         raise ValueError(f"the models have different shapes (layers, heads): {shapes}")
+    pairs = isinstance(hooks, Sequence) and not isinstance(hooks, (str, bytes))
+    if not pairs or not all(isinstance(one, tuple) and len(one) == 2 for one in hooks):
+        raise WrongTypeError(f"hooks must be a list of (name, function), not {hooks!r}")
     check_tokens(before, data, where)
     marked = real_positions(before, data, where)
     total = torch.zeros(before.cfg.n_layers, before.cfg.n_heads, dtype=torch.float64)
