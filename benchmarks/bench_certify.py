@@ -18,7 +18,6 @@ length, budget, logits and heads.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from harness import clock, heading, in_turns, options, row, save_figure, spread
 
-from tl_dyck.certify import Certificate, PerturbationSpace, certify_many, parse_space
+from tl_dyck.certify import PerturbationSpace, certify_many, parse_space
 from tl_dyck.certify.exact.layout import build_graph
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import emission_costs, sweep
@@ -171,10 +170,6 @@ def floor(
     return perf_counter() - start
 
 
-def share(certificates: Sequence[Certificate], *statuses: str) -> float:
-    return float(np.mean([c.status in statuses for c in certificates]))
-
-
 def verdicts(corpus: Corpus, models: dict[str, TwoLayerRNN], n: int, seconds: float) -> None:
     strings = [tuple(words) for words in corpus.test]
     print(f"\n{n} sentences that are classified right; a limit of {seconds:g} s each; times in ms")
@@ -201,9 +196,12 @@ def compare(
     for certifier in ("exact", "interval"):
         done = certify_many(rnn, rows, targets, space, certifier, time_limit=seconds)
         found[certifier] = done
-        shares = share(done, "certified", "falsified"), share(done, "certified")
+        certified, wrong = (
+            float(np.mean([c.status == status for c in done]))
+            for status in ("certified", "falsified")
+        )
         runs = np.median([c.stats.get("strings_run", 1) for c in done])
-        said = [f"{each:.1%}" for each in shares]
+        said = [f"{certified + wrong:.1%}", f"{certified:.1%}"]
         row(certifier, spread([c.seconds for c in done]), *said, f"{runs:.0f}")
     least = [
         floor(rnn, string, target, space) for string, target in zip(rows, targets, strict=True)
@@ -355,33 +353,19 @@ def growth(corpus: Corpus, models: dict[str, TwoLayerRNN], n: int, file: str) ->
 
 
 def draw(file: str, sides: dict[str, list[int]], times: dict[str, dict[str, list[float]]]) -> None:
-    import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
+    import plotly.express as px
 
-    figure = make_subplots(rows=2, cols=2, vertical_spacing=0.16, horizontal_spacing=0.1)
-    colors = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-    names = list(dict.fromkeys(name for side in times.values() for name in side))
-    shown: set[str] = set()
-    for place, (side, x) in enumerate(sides.items()):
-        where = {"row": place // 2 + 1, "col": place % 2 + 1}
-        for name, y in times[side].items():
-            marks = {"color": colors[names.index(name)], "symbol": names.index(name), "size": 9}
-            how: Any = {"mode": "lines+markers", "showlegend": name not in shown}
-            shown.add(name)
-            figure.add_trace(
-                go.Scatter(x=x, y=y, name=name, legendgroup=name, marker=marks, **how), **where
-            )
-        kind: Any = "log" if max(x) > 100 else "linear"
-        figure.update_xaxes(title_text=side, type=kind, **where)
-    figure.update_yaxes(title_text="ms a verdict", type="log", col=1)
-    figure.update_yaxes(type="log", col=2)
-    figure.update_layout(
-        template="plotly_white",
-        width=1000,
-        height=720,
-        legend={"orientation": "h", "y": -0.12},
-        margin={"t": 20, "b": 60},
-    )
+    points = [
+        {"side": side, "x": str(x), "ms a verdict": ms, "model": name}
+        for side, models in times.items()
+        for name, found in models.items()
+        for x, ms in zip(sides[side], found, strict=True)
+    ]
+    figure = px.line(
+        points, x="x", y="ms a verdict", color="model", symbol="model", facet_col="side",
+        facet_col_wrap=2, markers=True, log_y=True, width=1000, height=720,
+    )  # fmt: skip
+    figure.update_xaxes(matches=None, type="category", showticklabels=True)
     save_figure(figure, Path(file))
 
 

@@ -27,7 +27,7 @@ README = ROOT / "README.md"
 #: What holds tables.
 PAGES = (README, ROOT / "docs" / "judge.md", *sorted((ROOT / "docs" / "findings").glob("*.md")))
 RESULTS = ROOT / "docs" / "results"
-#: What a record says about where it comes from; None only if there is a note.
+#: What a record says about where it comes from.
 PROVENANCE = ("command", "date", "commit", "versions", "python", "cpu", "cpu_cores")
 #: What the suite "parts" asks.
 _OF_PARTS = ("edge", "depth", "feature")
@@ -89,7 +89,7 @@ def record_judge(folder: Path) -> Record:
     """
     import pandas as pd
 
-    from tl_dyck.judge import CONTROLS, KINDS
+    from tl_dyck.judge import KINDS
     from tl_dyck.judge.run import in_order, load_judgement
 
     done = load_judgement(folder)
@@ -124,17 +124,12 @@ def record_judge(folder: Path) -> Record:
         "questions": [kind for kind in KINDS if kind in wide],
         "digest": done.digest,
         "unasked": done.undecided_note(),
-        "controls": [name for name in CONTROLS if name in rows],
         "rows": [rows[name] for name in in_order(wide)],
     }
 
 
 def _kept(asked: Record) -> list[tuple[str, Record, Record]]:
-    """Methods that are recorded, their rows, and where the record comes from.
-
-    Args:
-        asked: what they must have been asked about.
-    """
+    """Methods that were recorded of what was asked, their rows, and where the record comes from."""
     if not (RESULTS / "judge.json").exists():
         return []
     record = read("judge")
@@ -149,55 +144,45 @@ def _kept(asked: Record) -> list[tuple[str, Record, Record]]:
 
 
 def judge(record: Record) -> str:
-    """A row per method, a column per kind of question; of controls also what is withdrawn."""
-    kinds, controls = record["questions"], record["controls"]
-    withdrawn = record.get("withdrawn", {})  # of judge-1
+    """A row per method, a column per kind of question; then how far sizes are off."""
+    from tl_dyck.studies.tables import markdown
 
-    def cell(row: Record, kind: str) -> str:
-        found = row["scores"].get(kind)
-        if found is None or (kind in withdrawn and row["method"] not in controls):
-            return ""
-        return f"{found['auroc']:.2f} [{found['auroc_low']:.2f}, {found['auroc_high']:.2f}]"
+    kinds = record["questions"]
+    every = {row["method"]: row["scores"] for row in record["rows"]}
+    seconds = {row["method"]: f"{row['seconds']:.2f}" for row in record["rows"]}
 
-    heads = [f"{kind} (withdrawn)" if kind in withdrawn else kind for kind in kinds]
-    lines = [f"| method | {' | '.join(heads)} | s a case |", "|---|" + "---|" * (len(kinds) + 1)]
-    hidden = []
-    for row in record["rows"]:
-        cells = [cell(row, kind) for kind in kinds]
-        if any(cells):
-            lines.append(f"| {row['method']} | {' | '.join(cells)} | {row['seconds']:.2f} |")
-        else:
-            hidden.append(row["method"])
-    reasons = "".join(f" “{kind}”: {why}." for kind, why in withdrawn.items())
+    def cells(what: str, kinds: list[str]) -> dict[str, list[str]]:
+        """Of the methods that have any."""
+        found = {
+            name: [_cell(of.get(kind, {}), what) for kind in kinds] for name, of in every.items()
+        }
+        return {name: row for name, row in found.items() if any(row)}
+
+    scores, sized = (
+        cells("auroc", kinds),
+        [k for k in kinds if any("off" in of.get(k, {}) for of in every.values())],
+    )
+    rows = [[name, *row, seconds[name]] for name, row in scores.items()]
+    sizes = [[name, *row] for name, row in cells("off", sized).items()]
+    hidden = [name for name in every if name not in scores]
     text = (
         f"AUROC [95 % bootstrap interval over cases], 0.5 is chance; blank: not asked. “Off by”: "
         f"Σ |said − true| / Σ true effect of what is asked, where a method says how large it is. "
         f"{record['suite']}: {record['cases']:,} cases, {record['facts']:,} questions. "
+        f"Digest of what is true: {record['digest']}. {record['unasked']}"
     )
-    if withdrawn:
-        text += f"Withdrawn questions are shown of controls only.{reasons}"
-    else:
-        text += f"Digest of what is true: {record['digest']}. {record['unasked']}"
     if hidden:
         text += f" Asked nothing else, and so not shown: {', '.join(hidden)}."
-    sizes = [] if withdrawn else _sizes(record)
-    return "\n".join([*lines, "", *sizes, f"{text} {provenance(record)}"])
+    tables = markdown(["method", *kinds, "s a case"], rows), markdown(["off by", *sized], sizes)
+    return "\n".join([*tables, f"{text} {provenance(record)}"])
 
 
-def _sizes(record: Record) -> list[str]:
-    """How far sizes are off: a row for each method that says how large effects are."""
-    rows, every = record["rows"], [row["scores"] for row in record["rows"]]
-    kinds = [kind for kind in record["questions"] if any("off" in of.get(kind, {}) for of in every)]
-    lines = [f"| off by | {' | '.join(kinds)} |", "|---|" + "---|" * len(kinds)]
-    for row in rows:
-        found = [row["scores"].get(kind, {}) for kind in kinds]
-        cells = [
-            f"{of['off']:.0%} [{of['off_low']:.0%}, {of['off_high']:.0%}]" if "off" in of else ""
-            for of in found
-        ]
-        if any(cells):
-            lines.append(f"| {row['method']} | {' | '.join(cells)} |")
-    return [*lines, ""]
+def _cell(row: Any, what: str) -> str:
+    """A mean with its interval; nothing if there is none."""
+    if row.get(what) is None or row[what] != row[what]:
+        return ""
+    form = ".0%" if what == "off" else ".2f"
+    return f"{row[what]:{form}} [{row[f'{what}_low']:{form}}, {row[f'{what}_high']:{form}}]"
 
 
 #: What is kept as a record: how it is read from a folder, and shown.
@@ -224,13 +209,7 @@ def methods() -> str:
 
 
 def _origin(command: str, file: Path, environment: Record) -> Record:
-    """Where a table comes from.
-
-    Args:
-        command: that made the results.
-        file: written at its end.
-        environment: of the run, see `tl_dyck.environment.environment`.
-    """
+    """Where a table comes from: what made it, which wrote a file at its end, and on what."""
     if not environment.get("cpu"):
         raise ValueError(
             f"{str(file)!r} does not name the CPU: an older version wrote it; run it again"
@@ -256,20 +235,11 @@ def _commit() -> str:
 def provenance(record: Record) -> str:
     """One line that says where a table comes from."""
     versions = record["versions"]
-    packages = ", ".join(
-        f"{name} {versions[name]}" for name in _SHOWN if versions and name in versions
-    )
-    cores = f", {record['cpu_cores']} cores" if record["cpu_cores"] else ""
-    facts = [
-        f"`{record['command']}`",
-        record["date"],
-        record["commit"] and f"commit {record['commit']}",
-        packages and f"{packages}, Python {record['python']}",
-        record["cpu"] and f"{record['cpu']}{cores}",
-        record.get("note"),
-    ]
-    how = "Recorded" if all(record[name] for name in PROVENANCE) else "Not recorded but typed in"
-    text = f"{how}: {'; '.join(fact for fact in facts if fact)}."
+    packages = ", ".join(f"{name} {versions[name]}" for name in _SHOWN if name in versions)
+    facts = [f"`{record['command']}`", record["date"], f"commit {record['commit']}"]
+    facts += [f"{packages}, Python {record['python']}"]
+    facts += [f"{record['cpu']}, {record['cpu_cores']} cores", *filter(None, [record.get("note")])]
+    text = f"Recorded: {'; '.join(facts)}."
     origins: dict[str, list[str]] = {}  # of rows that are from another run
     for row in record.get("rows", ()):
         if "origin" in row:
@@ -325,13 +295,7 @@ def parts(folder: Path) -> str:
     }
 
     def cell(kind: str, method: str, what: str) -> str:
-        if method not in found[kind].index:
-            return ""
-        row = found[kind].loc[method]
-        if row[what] != row[what]:  # NaN
-            return ""
-        form = ".2f" if what == "auroc" else ".0%"
-        return f"{row[what]:{form}} [{row[f'{what}_low']:{form}}, {row[f'{what}_high']:{form}}]"
+        return _cell(found[kind].loc[method], what) if method in found[kind].index else ""
 
     tables = []
     for asked, what in ((["edge"], "auroc"), (["edge"], "off"), (["depth", "feature"], "auroc")):

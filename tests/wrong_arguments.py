@@ -62,7 +62,6 @@ def calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield ablation.attention_entropy, both
     yield ablation.pattern_drift, {"before": model, "after": model, "data": tokens}
     yield ablation.log_likelihood, {"logits": torch.zeros(*tokens.shape, 5), "tokens": tokens}
-    yield ablation.closing_accuracy, {"language": task.language}
     yield probes.load_probe, {"name": "stack_likeness"}
     yield probes.takes_many, {"probe": probes.stack_likeness}
     yield probes.accuracy_at_length, {"model": minimal, "lengths": 30, "n": 10}

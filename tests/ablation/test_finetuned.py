@@ -125,22 +125,3 @@ def test_frozen_weights_stay():
     )
     assert torch.equal(found.model.pos_embed.W_pos, model.pos_embed.W_pos)
     assert not torch.equal(found.model.embed.W_E, model.embed.W_E)
-
-
-def test_labels_go_with_their_tokens():
-    data = sample(60, torch.Generator().manual_seed(0))
-    seen = []
-
-    def with_labels(logits, tokens, labels):
-        seen.append(torch.equal(labels, tokens[:, 0]))
-        return logits.log_softmax(-1)[torch.arange(len(tokens)), 5, labels]
-
-    found = tune(
-        planted(),
-        data,
-        with_labels,
-        labels=data[:, 0],
-        options=FinetuneConfig(penalties=(0.1,), steps=60),
-    )
-    assert all(seen)
-    assert found.gates[0, 0] == 1

@@ -129,9 +129,8 @@ def test_models_of_the_usual_shape_take_the_short_way(name, tokens_for, monkeypa
         "run",
         lambda self, *arguments: rows.append(len(arguments[1])) or run(self, *arguments),
     )
-    frozen_importance(model, tokens_for(model), odd_metric, chunk=7)
+    frozen_importance(model, tokens_for(model), odd_metric)
     assert bool(rows) == LeanTail.fits(model) == (name in LEAN)
-    assert all(n <= 7 for n in rows)
 
 
 @pytest.mark.parametrize("norm", ["LN", "LNPre", None])
@@ -176,43 +175,6 @@ def test_left_padding_is_masked_as_usual():
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("chunk", [1, 7])
-def test_the_chunk_changes_memory_and_nothing_else(tokens_for, mode, chunk):
-    model = plain_model()
-    tokens = tokens_for(model)
-    real = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(0)) < 0.6
-    rows = []
-    handle = model.embed.register_forward_hook(
-        lambda module, inputs, output: rows.append(len(output))
-    )
-    found = frozen_importance(model, tokens, odd_metric, mode, where=real, chunk=chunk)
-    handle.remove()
-    assert max(rows) <= chunk
-    whole = frozen_importance(model, tokens, odd_metric, mode, where=real, chunk=5)
-    np.testing.assert_allclose(found.per_example, whole.per_example, atol=EXACT)
-    np.testing.assert_allclose(found.baseline, whole.baseline, atol=EXACT)
-
-
-def test_only_what_comes_after_the_head_is_computed_again(tokens_for):
-    model, batch = plain_model(n_layers=3), 5
-    attended, projected = [0, 0, 0], [0, 0, 0]
-    for layer, block in enumerate(model.blocks):
-
-        def count(counts, layer):
-            def hook(activation, hook):
-                counts[layer] += len(activation)
-
-            return hook
-
-        block.attn.hook_pattern.add_hook(count(attended, layer))
-        block.hook_mlp_out.add_hook(count(projected, layer))
-    frozen_importance(model, tokens_for(model), odd_metric)
-    heads = 3
-    assert attended == [batch, batch * (1 + heads), batch * (1 + 2 * heads)]
-    assert projected == [batch * (1 + heads), batch * (1 + 2 * heads), batch * (1 + 3 * heads)]
-
-
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("pattern", ["stack", "previous"])
 def test_a_decoy_has_importance_exactly_zero(mode, pattern):
     """Also one that reads the tokens, in a layer after the ablated one."""
@@ -230,25 +192,6 @@ def test_nobody_is_resampled_from_itself(n):
     assert sorted(partner.tolist()) == list(range(n))
     assert (partner != torch.arange(n)).all()
     assert n < 50 or not torch.equal(partner, partners(real, 2)[0][:, 0])
-
-
-def test_labels_follow_their_examples(tokens_for):
-    """An answer per example, as in indirect object identification, with data in several batches."""
-    model = plain_model()
-    tokens, answers = tokens_for(model), torch.tensor([6, 0, 3, 3, 1])
-
-    def metric(logits, tokens, labels):
-        return logits[torch.arange(len(tokens)), -1, labels]
-
-    found = frozen_importance(model, tokens, metric, labels=answers, chunk=2)
-    with torch.no_grad():
-        intact, without = model(tokens)[:, -1], removed(model, 0, 1)(tokens)[:, -1]
-    drop = [
-        float(intact[i, answer] - without[i, answer]) for i, answer in enumerate(answers.tolist())
-    ]
-    np.testing.assert_allclose(found.per_example[0, 1], drop, atol=EXACT)
-    gradient = gradient_importance(model, tokens, metric, labels=answers, chunk=2)
-    np.testing.assert_allclose(gradient.baseline, found.baseline, atol=EXACT)
 
 
 def test_hooks_that_the_model_has_take_part(tokens_for):

@@ -12,15 +12,11 @@ from tests.ablation.conftest import dyck_model
 from tests.ablation.planted import metric, planted, sample
 from tl_dyck.ablation import (
     FinetuneConfig,
-    attention_entropy,
     finetuned_importance,
-    frozen_importance,
     leave_one_out_importance,
-    log_likelihood,
     measure_heads,
 )
 from tl_dyck.ablation.measure import random_drift
-from tl_dyck.probes import load_probe
 from tl_dyck.tasks import load_task
 from tl_dyck_hooks.probes.attention_variation import random_attention_variation
 
@@ -41,27 +37,6 @@ def test_a_dyck_model():
     left = leave_one_out_importance(model, TASK, options=SMALL, seed=2, progress=False)
     np.testing.assert_array_equal(found["leave-one-out"], left.values.ravel())
     np.testing.assert_array_equal(found["drift-control"], left.control_drift.ravel())
-
-
-def test_tokens_and_frozen_models_only():
-    model, bos = (
-        dyck_model("gpt", n_layers=2, n_heads=2, dtype=torch.float32, d_model=16),
-        TASK.language.bos_token,
-    )
-    tokens = TASK.sample(10, generator=torch.Generator().manual_seed(1))
-    found, swept = measure_heads(model, tokens, ignore=bos, n=7, seed=2)
-    assert swept is None
-    assert "gates" not in found
-    tokens = tokens[:7]
-    where, ll = tokens != bos, partial(log_likelihood, ignore=bos)
-    for mode in ("zero", "mean", "resample", "uniform-pattern"):
-        wanted = frozen_importance(model, tokens, ll, mode, where=where, seed=2)
-        np.testing.assert_array_equal(found[mode], wanted.values.ravel())
-    likeness = load_probe("stack_likeness")(model, tokens).mass_at_closing
-    np.testing.assert_array_equal(found["stack-likeness"], likeness.ravel())
-    np.testing.assert_array_equal(
-        found["entropy"], attention_entropy(model, tokens, where=where).ravel()
-    )
 
 
 def test_a_model_without_language():

@@ -7,13 +7,14 @@ import math
 import pytest
 import torch
 
-from tests.ablation.conftest import dyck_model, make_any
-from tl_dyck.ablation import attention_entropy, pattern_drift
+from tests.ablation.conftest import make_any
+from tl_dyck.ablation import attention_entropy, pattern_drift, patterns
 
 
 @pytest.mark.parametrize("name", ["gpt2", "eq6", "sinks"])
-@pytest.mark.parametrize("chunk", [2, None])
-def test_against_loops(name, chunk, tokens_for):
+@pytest.mark.parametrize("together", [2, 9])
+def test_against_loops(name, together, tokens_for, monkeypatch):
+    monkeypatch.setattr(patterns, "rows_per_pass", lambda model, length: together)
     model = make_any(name)
     tokens = tokens_for(model, length=5)
     where = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(1)) < 0.7
@@ -21,8 +22,8 @@ def test_against_loops(name, chunk, tokens_for):
     with torch.no_grad():
         after.blocks[0].attn.W_Q[1] *= 3
         after.blocks[0].attn.W_O[0] *= 2
-    entropy = attention_entropy(model, tokens, where=where, chunk=chunk)
-    drift = pattern_drift(model, after, tokens, where=where, chunk=chunk)
+    entropy = attention_entropy(model, tokens, where=where)
+    drift = pattern_drift(model, after, tokens, where=where)
     old, new = (each.run_with_cache(tokens)[1] for each in (model, after))
     for layer in range(model.cfg.n_layers):
         for head in range(model.cfg.n_heads):
@@ -36,12 +37,3 @@ def test_against_loops(name, chunk, tokens_for):
             assert entropy[layer, head] == pytest.approx(nats / int(where.sum()), abs=1e-9)
             assert drift[layer, head] == pytest.approx(moved / len(tokens), abs=1e-9)
     assert drift[0, 0] == 0 < drift[0, 1]
-
-
-def test_drift_runs_the_second_model_with_hooks(tokens_for):
-    model = dyck_model(n_layers=2, n_heads=2)
-    tokens = tokens_for(model)
-    off = [("blocks.0.attn.hook_z", lambda z, hook: 0 * z)]
-    drift = pattern_drift(model, model, tokens, hooks=off)
-    assert (drift[0] == 0).all()
-    assert (drift[1] > 0).all()

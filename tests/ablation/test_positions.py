@@ -14,6 +14,7 @@ from tl_dyck.ablation import (
     FinetuneConfig,
     attention_entropy,
     finetuned_importance,
+    frozen,
     frozen_importance,
     gradient_importance,
     leave_one_out_importance,
@@ -136,10 +137,12 @@ def moved_by_hand(model, hooks):
 
 
 @pytest.mark.parametrize("mode", ["zero", "mean", "resample"])
-@pytest.mark.parametrize("chunk", [None, 2])
-def test_frozen(model, tokens, mode, chunk):
+@pytest.mark.parametrize("together", [None, 2])
+def test_frozen(model, tokens, mode, together, monkeypatch):
+    if together:
+        monkeypatch.setattr(frozen, "rows_per_pass", lambda model, length: together)
     wanted = by_hand(model, mode)
-    found = frozen_importance(model, tokens, mode=mode, seed=SEED, chunk=chunk)
+    found = frozen_importance(model, tokens, mode=mode, seed=SEED)
     np.testing.assert_allclose(found.values, wanted, atol=1e-9)
     assert found.baseline.mean() == pytest.approx(metric_by_hand(model), abs=1e-9)
     metric = partial(log_likelihood, ignore=TASK.language.bos_token)

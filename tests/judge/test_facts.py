@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from functools import lru_cache
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor
 from tl_dyck import certify_language
 from tl_dyck.judge import list_kinds, make_case
 from tl_dyck.judge.facts import answers_alike, rivals
-from tl_dyck.judge.protocol import Case, Fact
 
 
 def right_answer(tokens: list[int]) -> int | None:
@@ -32,41 +30,6 @@ def all_right(logits: Tensor, answers: Tensor) -> Tensor:
     last, right = logits[:, -1], answers[:, None]
     others = last.scatter(1, right, -torch.inf).max(1).values
     return last.gather(1, right)[:, 0] > others + 1e-8
-
-
-def own_z(case: Case, layer: int, tokens: Tensor) -> Tensor:
-    kept: list[Tensor] = []
-    case.model.run_with_hooks(
-        tokens, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", lambda z, hook: kept.append(z))]
-    )
-    return kept[0]
-
-
-def hook_for(case: Case, fact: Fact, tokens: Tensor) -> list[tuple[str, Any]]:
-    layer, head = fact.question.target
-    name = f"blocks.{layer}.attn.hook_"
-    if fact.question.kind == "pattern":
-
-        def flat(pattern: Tensor, hook: Any) -> Tensor:
-            n = pattern.shape[-1]
-            for query in range(n):
-                pattern[:, head, query] = torch.tensor(
-                    [1 / (query + 1)] * (query + 1) + [0.0] * (n - query - 1)
-                )
-            return pattern
-
-        return [(name + "pattern", flat)]
-    k = case.task.n_types
-    other = torch.tensor(
-        [[row[0], *((t // 2 + 1) % k * 2 + t % 2 for t in row[1:])] for row in tokens.tolist()]
-    )
-    instead = own_z(case, layer, other)[:, :, head] if fact.question.kind == "carries" else 0.0
-
-    def put(z: Tensor, hook: Any) -> Tensor:
-        z[:, :, head] = instead
-        return z
-
-    return [(name + "z", put)]
 
 
 @lru_cache
@@ -89,20 +52,6 @@ def prefixes_of(kind: str, seed: int) -> list[tuple[Tensor, Tensor]]:
         assert good.double().mean() > 0.99
         found.append((tokens[good], answers[good]))
     return found
-
-
-@pytest.mark.parametrize("kind", ["uniform", "balanced", "stack", "backup", "trained"])
-def test_heads_length_by_length(kind: str) -> None:
-    case, facts = make_case(kind, 1)
-    asked = [fact for fact in facts if fact.question.kind in ("needed", "carries", "pattern")]
-    with torch.no_grad():
-        prefixes = prefixes_of(kind, 1)
-        for fact in asked[:: max(1, len(asked) // 4)]:
-            broken = False
-            for tokens, answers in prefixes:
-                logits = case.model.run_with_hooks(tokens, fwd_hooks=hook_for(case, fact, tokens))
-                broken = broken or not bool(all_right(logits, answers).all())
-            assert broken == fact.answer, fact
 
 
 def test_the_same_seed_gives_the_same_case() -> None:

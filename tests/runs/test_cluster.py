@@ -21,7 +21,6 @@ import pytest
 
 from tests.runs import toys
 from tests.runs.test_execute import go, until
-from tests.studies.jobs import JOBS
 from tests.test_workers import Elsewhere
 from tl_dyck.processes import NotSentError
 from tl_dyck.runs import SweepError, backends, load_results, run_sweep
@@ -166,16 +165,6 @@ def pids_of_workers(address: str) -> list[int]:
         return list(client.run(os.getpid).values())
 
 
-@pytest.mark.parametrize("name", sorted(JOBS))
-def test_studies(name, on_dask, tmp_path):
-    there, here = (
-        JOBS[name](tmp_path / where, (0,), **how)
-        for where, how in (("there", on_dask), ("here", {"n_jobs": 1, "progress": False}))
-    )
-    places = [column for column in ("id", "folder") if column in here]
-    pd.testing.assert_frame_equal(there.drop(columns=places), here.drop(columns=places))
-
-
 # --- what only a script knows ---------------------------------------------------------------------
 
 SCRIPT = '''
@@ -236,7 +225,7 @@ def script(tmp_path: Path, *places: str) -> None:
 
 
 def test_workers_know_what_the_script_registered(address, tmp_path):
-    script(tmp_path, "loky", f"dask={address}")
+    script(tmp_path, f"dask={address}")  # loky: tests/judge/test_code.py
 
 
 # --- what cannot go on ----------------------------------------------------------------------------

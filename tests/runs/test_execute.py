@@ -142,23 +142,6 @@ def test_workers_do_the_same(sweep, folder, tmp_path, log):
     assert load_results(folder)[same].equals(load_results(tmp_path / "one")[same])
 
 
-def test_order_of_what_was_begun(sweep, folder, log):
-    """A run that killed its process comes after those that nobody has begun."""
-    go({**sweep, "seeds": [9]}, folder)
-    store = Store.open(folder)
-    point = next(
-        path.stem for path in (folder / "points").glob("*") if '"x": 0' in path.read_text()
-    )
-    store.start(run_id(point, 0))
-    log.unlink()
-    go(sweep, folder)
-    assert starts(log) == EVERY
-    assert [line.split()[1:3] for line in toys.noted(log) if line.startswith("start")][-1] == [
-        "0",
-        "0",
-    ]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -347,24 +330,6 @@ run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.slow, n_jobs=1, progress=F
         waiting.join()
     assert (reports[0].done, reports[0].made, reports[0].elsewhere) == (2, 1, 0)
     assert sweep_status(folder).counts["done"] == 2
-
-
-def test_interrupted_by_the_keyboard(folder, log, tmp_path):
-    """Ctrl-C: what is done is kept, what was begun is done later."""
-    sweep = {"common": {"log": str(log), "go": str(tmp_path / "go"), "slow_seed": 3}, "seeds": 6}
-    code = f"""
-from tl_dyck.runs import run_sweep
-run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.slow, n_jobs=1, progress=False)
-"""
-    with process(code) as child:
-        until(lambda: any(line.startswith("start 3") for line in toys.noted(log)), child)
-        child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=300)
-        assert "KeyboardInterrupt" in errors
-    counts = sweep_status(folder).counts
-    assert counts == {"done": 3, "failed": 0, "running": 0, "interrupted": 1, "waiting": 2}
-    (tmp_path / "go").touch()
-    assert go(sweep, folder, toys.slow).made == 3
 
 
 def test_kill_9(tmp_path):

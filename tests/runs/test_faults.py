@@ -149,16 +149,6 @@ def test_damaged_records_are_made_again(sweep, folder, log, case):
     assert aside.read_bytes() == HOSTILE_RECORDS[case]
 
 
-def test_damaged_failures_are_tried_again(folder, log):
-    sweep = {"common": {"log": str(log)}, "grid": {"x": [1]}, "seeds": 2}
-    go(sweep, folder, toys.raises)
-    (path,) = folder.rglob("*.failed.json")
-    path.write_bytes(path.read_bytes()[:-9])
-    again = go(sweep, folder, toys.raises)
-    assert (again.done, again.failed, again.made) == (1, 1, 1)
-    assert list(load_results(folder)["status"]) == ["done", "failed"]
-
-
 # --- workers that die -----------------------------------------------------------------------------
 
 
@@ -215,15 +205,6 @@ def test_a_lost_connection_is_no_death(folder, log, monkeypatch, losses, error, 
     monkeypatch.setattr(execute, "open_workers", lambda *_: contextlib.nullcontext(cluster))
     done = go({"common": {"log": str(log)}, "grid": {"x": [0]}, "seeds": 1}, folder)
     assert (done.done, done.failed, cluster.losses) == (1 - failed, failed, 0)
-
-
-@pytest.mark.skipif(
-    not Path("/proc/self/statm").exists(), reason="how much memory is used cannot be asked"
-)
-def test_out_of_memory_is_a_failure(folder):
-    done = go({"seeds": 3}, folder, toys.hungry)
-    assert (done.done, done.failed) == (2, 1)
-    assert load_results(folder)["error"].dropna().tolist() == ["MemoryError"]
 
 
 # --- what experiments return ----------------------------------------------------------------------

@@ -22,7 +22,6 @@ from tl_dyck.runs import (
     Sweep,
     SweepError,
     aggregate,
-    load_models,
     load_results,
     merge_sweeps,
     sweep_status,
@@ -377,14 +376,3 @@ def test_merge_with_what_is_no_sweep(tmp_path):
         with pytest.raises(CorruptFileError, match=r"runs/9"):
             merge_sweeps(into, folders)
     assert not (tmp_path / "all").exists()
-
-
-def test_models_need_files(folder, metrics):
-    metrics["a", 0] = {"m": 1.0}
-    go({"grid": {"key": ["a"]}, "seeds": 1}, folder, table_of)
-    with pytest.raises(CorruptFileError, match="kept no models"):
-        load_models(folder)
-    with pytest.raises(SweepError, match="unknown parameter 'none'"):
-        load_models(folder, {"none": 1})
-    with pytest.raises(CorruptFileError, match="kept no models, key b"):
-        load_models(folder, {"key": "b"})

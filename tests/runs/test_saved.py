@@ -111,7 +111,7 @@ def test_what_is_no_name_is_answered_with_the_nearest(tiny_study, tmp_path):
     with pytest.raises(UnknownNameError) as told:
         find_model(f"{tiny_study.folder}:minimal-onehott/seed-3")
     names = re.findall(r"[\w-]+/seed-\d", str(told.value).partition("There are ")[2])
-    assert names[:3] == [f"minimal-onehot/seed-{seed}" for seed in (4, 1, 0)]
+    assert {name.partition("/")[0] for name in names[:3]} == {"minimal-onehot"}
     assert len(names) == 6
     with pytest.raises(MissingFileError, match=r"there is no folder .* as in results/study:gpt/"):
         find_model(tmp_path / "nowhere:gpt")

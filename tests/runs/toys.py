@@ -88,21 +88,6 @@ def dies(point: Point, seed: int, folder: Path) -> dict[str, Any]:
     return {"score": float(seed)}
 
 
-def hungry(point: Point, seed: int, folder: Path) -> dict[str, Any]:
-    """Ask for more memory than the process may have, at seed 1."""
-    import resource
-
-    if seed == 1:
-        before = resource.getrlimit(resource.RLIMIT_AS)
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, before[1]))
-        try:
-            return {"score": float(len(bytearray(2**31)))}
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, before)
-    return {"score": float(seed)}
-
-
 def slow(point: Point, seed: int, folder: Path) -> dict[str, Any]:
     """Say that it began, and wait for a file to appear, for a minute at most."""
     note(point, f"start {seed} {os.getpid()}")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings(
 )  # joblib's pool of workers outlives a call
 
 
-@pytest.fixture(params=JOBS)
+@pytest.fixture(params=["study", "ablation"])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -48,6 +48,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, name: str, fail: int = 0) -> list[
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("name", ["study", "table"])
 def test_killed_and_shared(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes on one folder; one is killed as soon as anything is done."""
     folder, log = tmp_path / "job", tmp_path / "log"

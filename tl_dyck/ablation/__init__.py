@@ -5,7 +5,7 @@ from tl_dyck.ablation.finetuned import FinetunedImportance, finetuned_importance
 from tl_dyck.ablation.frozen import MODES, HeadImportance, frozen_importance, gradient_importance
 from tl_dyck.ablation.leave_one_out import LeaveOneOutImportance, leave_one_out_importance
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY, measure_heads
-from tl_dyck.ablation.metrics import MetricError, closing_accuracy, log_likelihood
+from tl_dyck.ablation.metrics import MetricError, log_likelihood
 from tl_dyck.ablation.patterns import attention_entropy, pattern_drift
 from tl_dyck.ablation.tuning import FinetuneConfig
 
@@ -22,7 +22,6 @@ __all__ = [
     "LeaveOneOutImportance",
     "MetricError",
     "attention_entropy",
-    "closing_accuracy",
     "compare_importance",
     "finetuned_importance",
     "frozen_importance",

@@ -6,10 +6,10 @@ Wen et al. 2023, App. B.2.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex, final
+from typing import TYPE_CHECKING, Any, SupportsIndex, final
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from scipy import stats
 
 from tl_dyck.ablation.figures import importance_dots
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY
-from tl_dyck.check import WrongTypeError, check_draws, check_level, check_seed
+from tl_dyck.check import WrongTypeError, check_draws, check_seed
 from tl_dyck.intervals import mean
 from tl_dyck.plot_recipes import as_figure
 
@@ -58,13 +58,11 @@ class ImportanceComparison:
             correlation over the heads of a model, spearman and kendall (τ_b), each with low and
             high; n_models, and n_left_out, models in which it is not defined because a measure is
             the same for all heads.
-        level: of the intervals, which are percentile bootstraps over models.
-        n_bootstrap: resamples for each.
+        n_bootstrap: resamples for each interval, a 95 % percentile bootstrap over models.
     """
 
     heads: pd.DataFrame
     correlations: pd.DataFrame
-    level: float
     n_bootstrap: int = 2000
 
     def correlation(self, group: str, a: str, b: str) -> pd.Series[Any]:
@@ -137,9 +135,7 @@ class ImportanceComparison:
 def compare_importance(
     heads: pd.DataFrame | Sequence[pd.DataFrame],
     *,
-    measures: Iterable[str] | None = None,
     n_bootstrap: SupportsIndex = 2000,
-    level: SupportsFloat = 0.95,
     seed: SupportsIndex = 0,
 ) -> ImportanceComparison:
     """Rank correlations between all measures of heads, over models.
@@ -151,22 +147,17 @@ def compare_importance(
     Args:
         heads: one table per model, as `measure_heads` returns it, with layer and head; or one table
             of all, with a column "model", and "group" if there are groups.
-        measures: columns to compare; None for all that are there and known.
         n_bootstrap: resamples.
-        level: of the intervals.
         seed: of the resampling.
 
     Raises:
-        ValueError: no tables, fewer than two measures, columns that are not there, or a level
-            outside (0, 1).
+        ValueError: no tables, fewer than two measures, or columns that are not there.
     """
-    level, seed = check_level(level), check_seed(seed)
+    seed = check_seed(seed)
     n_bootstrap = check_draws(n_bootstrap, "n_bootstrap")
     table = _one_table(heads)
-    if measures is not None and (isinstance(measures, str) or not isinstance(measures, Iterable)):
-        raise WrongTypeError(f"measures must be a list of columns, not {measures!r}")
-    known = [name for name in _MEASURES if name in table] if measures is None else list(measures)
-    missing = [name for name in ("model", "layer", "head", *known) if name not in table]
+    known = [name for name in _MEASURES if name in table]
+    missing = [name for name in ("model", "layer", "head") if name not in table]
     if missing:
         raise ValueError(
             f"the table of heads has no column {missing[0]!r}; it has "
@@ -188,13 +179,12 @@ def compare_importance(
             defined = each[np.isfinite(each).all(1)]
             row: dict[str, Any] = {"group": group, "a": a, "b": b}
             for index, name in enumerate(("spearman", "kendall")):
-                found = mean(defined[:, index], n_bootstrap, generator, level=level)
+                found = mean(defined[:, index], n_bootstrap, generator)
                 row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
             rows.append({**row, "n_models": len(models), "n_left_out": len(models) - len(defined)})
     return ImportanceComparison(
         heads=table,
         correlations=pd.DataFrame(rows),
-        level=level,
         n_bootstrap=n_bootstrap,
     )
 
@@ -310,7 +300,7 @@ def _recovered(found: ImportanceComparison, group: str, frozen: str) -> Answer:
     said, means = [], []
     for name in (frozen, "leave-one-out"):
         per_model = part.groupby("model", sort=False)[name].mean().dropna().to_numpy(float)
-        cost = mean(per_model, found.n_bootstrap, level=found.level)
+        cost = mean(per_model, found.n_bootstrap)
         means.append(cost.value)
         said.append(cost.text(".4f"))
     share = means[1] / means[0] if means[0] > 0 else math.nan
@@ -336,7 +326,7 @@ def _moved(found: ImportanceComparison, group: str) -> Answer | None:
     per_model = part.groupby("model", sort=False)["drift"].mean().dropna().to_numpy(float)
     if not len(per_model):
         return None
-    moved = mean(per_model, found.n_bootstrap, level=found.level)
+    moved = mean(per_model, found.n_bootstrap)
     text = f"While heads were removed, the patterns of those still open moved by {moved.text()}"
     text += (
         f" (squared Frobenius norm, mean of {len(per_model)} model{'s' * (len(per_model) != 1)})"

@@ -101,7 +101,6 @@ def finetuned_importance(
     metric: Metric | None = None,
     *,
     options: FinetuneConfig | None = None,
-    labels: Tensor | None = None,
     ignore: Ignored = None,
     seed: SupportsIndex = 0,
     progress: bool = True,
@@ -120,7 +119,6 @@ def finetuned_importance(
             step; or a function ``sample(n, generator) -> tokens`` that draws them.
         metric: differentiable, see `frozen_importance`; None for `log_likelihood`.
         options: the sweep, see `FinetuneConfig`.
-        labels: as for `frozen_importance`, if data is tokens.
         ignore: the token or tokens that are no symbols of a string, BOS and filling; ``()`` if all
             are. They are not predicted (by the metric None), nor do patterns count there. None for
             those of the task or of the model's vocabulary, see `frozen_importance`.
@@ -135,7 +133,7 @@ def finetuned_importance(
         ValueError: no attention heads, or data that the model cannot read.
     """
     options = check_options("options", options) or FinetuneConfig()
-    source = Source(model, data, labels, ignore, options, seed)
+    source = Source(model, data, ignore, options, seed)
     shape, device = (model.cfg.n_layers, model.cfg.n_heads), model.cfg.device
     # log α in float64: a few numbers, and gates must close exactly
     log_alpha = torch.full(shape, float(options.log_alpha), dtype=torch.float64, device=device)

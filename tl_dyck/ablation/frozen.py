@@ -85,9 +85,7 @@ def frozen_importance(
     metric: Metric | None = None,
     mode: str = "zero",
     *,
-    labels: Tensor | None = None,
     where: Bool[Tensor, "batch pos"] | None = None,
-    chunk: SupportsIndex | None = None,
     seed: SupportsIndex = 0,
 ) -> HeadImportance:
     """Measure the drop of a metric when one head at a time is disabled and all else stays.
@@ -105,23 +103,17 @@ def frozen_importance(
     string, nor what fills up short ones (`tl_dyck.ablation.metrics`). Both are known of models of
     a language and of models with a tokenizer; of others say it with `where`.
 
-    All else follows from that in one more forward pass, of which only what comes after the head's
-    attention layer is computed (see `tl_dyck.ablation.replay`). A head that changes nothing in its
-    layer's attention output, such as a decoy, has importance exactly 0.
+    All else follows from that in one more forward pass (see `tl_dyck.ablation.replay`). A head that
+    changes nothing in its layer's attention output, such as a decoy, has importance exactly 0.
 
     Args:
         model: any HookedTransformer; not changed, and hooks that it has take part.
         data: token ids, as the model reads them (BOS included).
-        metric: ``metric(logits, tokens)``, or ``metric(logits, tokens, labels)`` if there are
-            labels, returns one number per example of the batch that it is given; larger is better.
-            None for `log_likelihood` of real tokens.
+        metric: ``metric(logits, tokens)`` returns one number per example of the batch that it is
+            given; larger is better. None for `log_likelihood` of real tokens.
         mode: see above.
-        labels: anything the metric needs to know of each example, first dimension as the data.
         where: the real positions, from which "mean" and "resample" take what they put in; None for
             those of the model's vocabulary.
-        chunk: strings per forward pass, which bounds the memory: about ``chunk × pos ×
-            (d_vocab + layers × (2 d_model + heads × d_head))`` numbers. Data and heads are stacked
-            up to this. None for what is quick: on a CPU little.
         seed: of the pairing that "resample" draws: at each position one cycle through all examples
             that are real there, so none is paired with itself and each is used once.
 
@@ -137,10 +129,10 @@ def frozen_importance(
     if not isinstance(mode, str) or mode not in MODES:
         raise unknown_name("mode", mode, MODES)
     check_model(model)
-    check_tokens(model, data, labels, where)
+    check_tokens(model, data, where)
     metric, seed = default_metric(model, metric), check_seed(seed)
     device = model.cfg.device
-    rows = rows_per_pass(model, data.shape[1], chunk)
+    rows = rows_per_pass(model, data.shape[1])
     real = real_positions(model, data, where) if mode in ("mean", "resample") else None
     means = _mean_z(model, data, real, rows) if real is not None and mode == "mean" else None
     sources = partners(real, seed) if real is not None and mode == "resample" else None
@@ -150,12 +142,11 @@ def frozen_importance(
     lean = LeanTail(model) if LeanTail.fits(model) else None
     for batch in torch.arange(len(data)).split(rows):
         tokens = data[batch].to(device)
-        told = None if labels is None else labels[batch].to(device)
         replay = Replay(model, tokens, uniform=mode == "uniform-pattern", lean=lean)
         other = None
         if sources is not None:
             other = _resampled(model, data, sources[0][batch], sources[1][batch], rows)
-        before = evaluate(metric, replay.logits, tokens, told)
+        before = evaluate(metric, replay.logits, tokens)
         baseline[batch] = before.cpu()
         size = max(1, rows // len(batch))
         for layer, start in product(range(n_layers), range(0, n_heads, size)):
@@ -176,7 +167,7 @@ def frozen_importance(
                 continue  # the same model: rounding aside, nothing could differ
             for index, logits in zip(alive, replay.run(layer, change[alive]), strict=True):
                 what = f"the model without head {heads[index]} of layer {layer}"
-                after = evaluate(metric, logits, tokens, told, what)
+                after = evaluate(metric, logits, tokens, what)
                 drops[layer, heads[index], batch] = (before - after).cpu()
     return HeadImportance(mode=mode, per_example=drops.numpy(), baseline=baseline.numpy())
 
@@ -185,9 +176,6 @@ def gradient_importance(
     model: Any,
     data: Int[Tensor, "batch pos"],
     metric: Metric | None = None,
-    *,
-    labels: Tensor | None = None,
-    chunk: SupportsIndex | None = None,
 ) -> HeadImportance:
     """Michel et al. 2019, Eq. 4: ``E_x |∂L(x)/∂ξ_h|``; ξ_h = 1 multiplies the output of head h.
 
@@ -199,8 +187,6 @@ def gradient_importance(
         model: any HookedTransformer.
         data: token ids.
         metric: as for `frozen_importance`, and differentiable.
-        labels: likewise.
-        chunk: strings per pass.
 
     Raises:
         MetricError: as for `frozen_importance`, or the metric has no gradient.
@@ -208,16 +194,13 @@ def gradient_importance(
         ValueError: as for `frozen_importance`.
     """
     check_model(model)
-    check_tokens(model, data, labels)
+    check_tokens(model, data)
     metric = default_metric(model, metric)
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     sizes, baseline = [], []
-    rows = max(
-        1, rows_per_pass(model, data.shape[1], chunk) // (1 if chunk else 4)
-    )  # a graph takes more memory
+    rows = max(1, rows_per_pass(model, data.shape[1]) // 4)  # a graph takes more memory
     for batch in torch.arange(len(data)).split(rows):
         tokens = data[batch].to(model.cfg.device)
-        told = None if labels is None else labels[batch].to(model.cfg.device)
         xi = torch.ones(
             n_layers,
             len(batch),
@@ -228,7 +211,7 @@ def gradient_importance(
         )
         with torch.enable_grad():
             logits = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=scaling_hooks(xi))
-            values = evaluate(metric, logits, tokens, told, differentiable=True)
+            values = evaluate(metric, logits, tokens, differentiable=True)
             (gradient,) = torch.autograd.grad(values.sum(), [xi])
         sizes.append(
             rearrange(gradient.abs(), "layer batch head -> layer head batch").double().cpu()

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
-from torch import Tensor
 
 from tl_dyck.ablation.frozen import HEADS
 from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
@@ -56,7 +55,6 @@ def leave_one_out_importance(
     metric: Metric | None = None,
     *,
     options: FinetuneConfig | None = None,
-    labels: Tensor | None = None,
     ignore: Ignored = None,
     seed: SupportsIndex = 0,
     progress: bool = True,
@@ -73,7 +71,7 @@ def leave_one_out_importance(
         ValueError: likewise.
     """
     options = check_options("options", options) or FinetuneConfig()
-    source = Source(model, data, labels, ignore, options, seed)
+    source = Source(model, data, ignore, options, seed)
     metric = default_metric(model, metric, source.ignore)
     shape = (model.cfg.n_layers, model.cfg.n_heads)
     before = Tuner(model, metric, source).measure(

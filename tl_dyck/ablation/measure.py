@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -18,8 +18,8 @@ from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.patterns import attention_entropy
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, check_options
 from tl_dyck.attention import random_row_variation
-from tl_dyck.check import WrongTypeError, check_draws, check_instance
-from tl_dyck.language import DyckLanguage, Language
+from tl_dyck.check import check_draws
+from tl_dyck.language import DyckLanguage
 from tl_dyck.plot_recipes import frame
 from tl_dyck.probes import stack_likeness
 from tl_dyck.registry import unknown_name
@@ -41,13 +41,10 @@ def measure_heads(
     modes: Sequence[str] = FROZEN,
     finetune: FinetuneConfig | None = None,
     leave_one_out: FinetuneConfig | None = None,
-    language: Any = None,
-    labels: Tensor | None = None,
     ignore: Ignored = None,
     n: SupportsIndex = 200,
     seed: SupportsIndex = 0,
     progress: bool = True,
-    chunk: SupportsIndex | None = None,
 ) -> tuple[pd.DataFrame, FinetunedImportance | None]:
     """Measure every head of a model: how important it is, and how interpretable it looks.
 
@@ -59,14 +56,10 @@ def measure_heads(
         modes: of `frozen_importance`, and "gradient"; none to leave these out.
         finetune: for the gates; None for no gates.
         leave_one_out: for leave-one-out; None for none.
-        language: of the tokens, a `DyckLanguage`, for stack-likeness; None for the model's own, or
-            none. There is none in a language without a stack.
-        labels: see `frozen_importance`.
         ignore: see `finetuned_importance`.
         n: strings on which the frozen model is measured, at most.
         seed: of everything that is drawn.
         progress: whether to show progress bars.
-        chunk: strings per forward pass.
 
     Returns:
         One row per head: layer, head, then `FROZEN`, `FINETUNED`, `INTERPRETABILITY` as far as
@@ -80,32 +73,27 @@ def measure_heads(
         VocabularyError: nobody says which positions are real, see `frozen_importance`.
         ValueError: as for `frozen_importance` and `finetuned_importance`.
     """
-    if isinstance(modes, str) or not isinstance(modes, Iterable):
-        raise WrongTypeError(f"modes must be a list of names, such as {FROZEN[:2]}, not {modes!r}")
     for mode in (modes := tuple(modes)):
         if not isinstance(mode, str) or mode not in FROZEN:
             raise unknown_name("mode", mode, FROZEN)
-    if language is not None:
-        check_instance("language", language, Language, "a language")
     check_options("finetune", finetune)
     check_options("leave_one_out", leave_one_out)
     n = check_draws(n)
-    source = Source(model, data, labels, ignore, FinetuneConfig(n_eval=n), seed)
+    source = Source(model, data, ignore, FinetuneConfig(n_eval=n), seed)
     metric = default_metric(model, metric, source.ignore)
-    tokens, told, where = source.tokens, source.labels, source.where
+    tokens, where = source.tokens, source.where
     table: dict[str, np.ndarray] = {}
-    given: Any = {"labels": told, "chunk": chunk}
     for mode in modes:
         table[mode] = (
-            gradient_importance(model, tokens, metric, **given)
+            gradient_importance(model, tokens, metric)
             if mode == "gradient"
-            else frozen_importance(model, tokens, metric, mode, where=where, seed=seed, **given)
+            else frozen_importance(model, tokens, metric, mode, where=where, seed=seed)
         ).values
-    language = language or getattr(model.cfg, "language", None)
+    language = getattr(model.cfg, "language", None)
     if isinstance(language, DyckLanguage):
         table["stack-likeness"] = stack_likeness(model, tokens, language=language).mass_at_closing
-    table["entropy"] = attention_entropy(model, tokens, where=where, chunk=chunk)
-    rest: Any = {"labels": labels, "ignore": ignore, "seed": seed, "progress": progress}
+    table["entropy"] = attention_entropy(model, tokens, where=where)
+    rest: Any = {"ignore": ignore, "seed": seed, "progress": progress}
     swept = None
     if finetune is not None:
         swept = finetuned_importance(model, data, metric, options=finetune, **rest)

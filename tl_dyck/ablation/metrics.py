@@ -20,10 +20,9 @@ from torch import Tensor
 
 from tl_dyck.check import WrongTypeError, check_instance, check_integer
 from tl_dyck.errors import DyckError
-from tl_dyck.language import DyckLanguage, VocabularyError
+from tl_dyck.language import VocabularyError
 
-#: ``metric(logits [batch, pos, d_vocab], tokens [batch, pos]) -> [batch]``, or with the labels of
-#: the batch as a third argument where labels are given; larger is better.
+#: ``metric(logits [batch, pos, d_vocab], tokens [batch, pos]) -> [batch]``; larger is better.
 Metric = Callable[..., Tensor]
 
 # About so much memory does the largest activation of one forward pass take by default: on a CPU
@@ -31,7 +30,7 @@ Metric = Callable[..., Tensor]
 # be worth it.
 _BYTES = {"cpu": 2 * 2**20, "other": 256 * 2**20}
 _TOKENS = 512
-_LARGEST = 2**31 - 1  # token, and rows in a pass
+_LARGEST = 2**31 - 1  # token
 
 
 class MetricError(DyckError, ValueError):
@@ -78,25 +77,6 @@ def ignored(ignore: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
     )
 
 
-def closing_accuracy(language: DyckLanguage) -> Metric:
-    """The metric of Wen et al. 2023: the share of closing brackets with the largest logit.
-
-    It has no gradient. A string without closing brackets has no such share (NaN, which is refused):
-    leave it out.
-    """
-    check_instance("language", language, DyckLanguage, "a DyckLanguage")
-
-    def metric(
-        logits: Float[Tensor, "batch pos d_vocab"], tokens: Int[Tensor, "batch pos"]
-    ) -> Float[Tensor, " batch"]:
-        target = tokens[:, 1:]
-        closing = language.is_close(target)
-        right = (logits[:, :-1].argmax(-1) == target) & closing
-        return right.sum(-1) / closing.sum(-1)
-
-    return metric
-
-
 def check_model(model: Any) -> None:
     """Refuse what has no attention heads that hooks can reach.
 
@@ -125,9 +105,7 @@ def check_model(model: Any) -> None:
         )
 
 
-def check_tokens(
-    model: Any, data: Any, labels: Any = None, where: Any = None
-) -> Int[Tensor, "batch pos"]:
+def check_tokens(model: Any, data: Any, where: Any = None) -> Int[Tensor, "batch pos"]:
     """The data as it is, after a check that the model can read it.
 
     Raises:
@@ -161,11 +139,6 @@ def check_tokens(
             f"token {odd} is not in the model's vocabulary of {cfg.d_vocab} (0 to "
             f"{cfg.d_vocab - 1})"
         )
-    if labels is not None:
-        check_instance("labels", labels, Tensor, "a tensor, with a row for each example")
-        n = len(labels) if labels.ndim else 0
-        if n != len(data):
-            raise ValueError(f"there are {n} labels for {len(data)} examples; give one per example")
     if where is not None and (not isinstance(where, Tensor) or where.dtype != torch.bool):
         kind = f"a tensor of {where.dtype}" if isinstance(where, Tensor) else type(where).__name__
         raise WrongTypeError(f"where must be a tensor of booleans [batch, pos], not {kind}")
@@ -181,7 +154,6 @@ def evaluate(
     metric: Metric,
     logits: Float[Tensor, "batch pos d_vocab"],
     tokens: Int[Tensor, "batch pos"],
-    labels: Tensor | None = None,
     what: str = "the intact model",
     *,
     differentiable: bool = False,
@@ -195,15 +167,13 @@ def evaluate(
         MetricError: another shape, or NaN or infinite numbers.
     """
     with torch.set_grad_enabled(differentiable):
-        found = metric(logits, tokens) if labels is None else metric(logits, tokens, labels)
+        found = metric(logits, tokens)
     if not isinstance(found, Tensor) or tuple(found.shape) != (len(tokens),):
         got = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise MetricError(
             f"the metric must return one number per example, a tensor of shape [{len(tokens)}], "
             f"but returned {got}; average over positions, not over examples"
         )
-    if found.is_complex():
-        raise MetricError("the metric returned complex numbers")
     bad: Bool[Tensor, " batch"] = ~found.isfinite()
     if bad.any():
         first = int(bad.nonzero()[0])
@@ -220,10 +190,8 @@ def evaluate(
     return found.double()
 
 
-def rows_per_pass(model: Any, length: int, chunk: SupportsIndex | None) -> int:
-    """Return the number of strings per forward pass: `chunk`, or one that needs little memory."""
-    if chunk is not None:
-        return min(check_integer("chunk", chunk, least=1), _LARGEST)
+def rows_per_pass(model: Any, length: int) -> int:
+    """Return the number of strings per forward pass, so that it needs little memory."""
     cfg = model.cfg
     widest: int = max(cfg.d_vocab_out, cfg.d_mlp or 0, 4 * cfg.d_model, cfg.n_heads * length)
     memory = _BYTES["cpu" if str(cfg.device).startswith("cpu") else "other"]
@@ -278,7 +246,7 @@ def real_positions(
             model, instead="where=data != …, or torch.ones_like(data, dtype=torch.bool) for all"
         )
         where = ~torch.isin(data, torch.tensor(known, dtype=data.dtype, device=data.device))
-    check_tokens(model, data, None, where)
+    check_tokens(model, data, where)
     return where.cpu()
 
 

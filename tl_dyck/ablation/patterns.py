@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ def attention_entropy(
     data: Int[Tensor, "batch pos"],
     *,
     where: Bool[Tensor, "batch pos"] | None = None,
-    chunk: SupportsIndex | None = None,
 ) -> Float[np.ndarray, "layer head"]:
     """The entropy of a head's attention, nats, mean over queries: 0 where it looks at one position.
 
@@ -30,13 +29,12 @@ def attention_entropy(
         model: any HookedTransformer.
         data: token ids.
         where: which queries count; None for the real positions, see `frozen_importance`.
-        chunk: strings per forward pass.
     """
     check_model(model)
-    check_tokens(model, data, None, where)
+    check_tokens(model, data, where)
     marked = real_positions(model, data, where)
     total = torch.zeros(model.cfg.n_layers, model.cfg.n_heads, dtype=torch.float64)
-    for batch in torch.arange(len(data)).split(rows_per_pass(model, data.shape[1], chunk)):
+    for batch in torch.arange(len(data)).split(rows_per_pass(model, data.shape[1])):
         for layer, pattern in enumerate(attention_patterns(model, data[batch])):
             entropy = torch.special.entr(pattern.double()).sum(-1)  # batch head query
             total[layer] += (entropy * marked[batch][:, None]).sum((0, 2))
@@ -51,7 +49,6 @@ def pattern_drift(
     *,
     where: Bool[Tensor, "batch pos"] | None = None,
     hooks: _Hooks = (),
-    chunk: SupportsIndex | None = None,
 ) -> Float[np.ndarray, "layer head"]:
     """Return how far each head's pattern moved: ``‖A_before − A_after‖²_F``, mean over strings.
 
@@ -64,7 +61,6 @@ def pattern_drift(
         data: token ids.
         where: which queries count; None for the real positions, see `frozen_importance`.
         hooks: with which `after` runs, such as gates.
-        chunk: strings per forward pass.
     """
     check_model(before)
     check_model(after)
@@ -74,10 +70,10 @@ def pattern_drift(
     pairs = isinstance(hooks, Sequence) and not isinstance(hooks, (str, bytes))
     if not pairs or not all(isinstance(one, tuple) and len(one) == 2 for one in hooks):
         raise WrongTypeError(f"hooks must be a list of (name, function), not {hooks!r}")
-    check_tokens(before, data, None, where)
+    check_tokens(before, data, where)
     marked = real_positions(before, data, where)
     total = torch.zeros(before.cfg.n_layers, before.cfg.n_heads, dtype=torch.float64)
-    for batch in torch.arange(len(data)).split(rows_per_pass(before, data.shape[1], chunk)):
+    for batch in torch.arange(len(data)).split(rows_per_pass(before, data.shape[1])):
         old, new = (
             attention_patterns(before, data[batch]),
             attention_patterns(after, data[batch], hooks),

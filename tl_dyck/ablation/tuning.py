@@ -105,7 +105,6 @@ class Source:
 
     Attributes:
         tokens: on which is measured, ``[n_eval or fewer, pos]``.
-        labels: of these, if there are any.
         ignore: the tokens that are no symbols of a string: BOS and filling.
         where: the real positions of `tokens`, which are all others.
     """
@@ -114,7 +113,6 @@ class Source:
         self,
         model: Any,
         data: Data,
-        labels: Tensor | None,
         ignore: Ignored,
         options: FinetuneConfig,
         seed: SupportsIndex,
@@ -132,11 +130,8 @@ class Source:
         elif callable(data):
             self._sample = data
         else:
-            check_tokens(model, data, labels)
-        if self._sample is not None and labels is not None:
-            raise ValueError("labels belong to tokens; data that is drawn afresh has none")
-        self._data, self._labels = data, labels
-        self.labels = None if labels is None else labels[: options.n_eval]
+            check_tokens(model, data)
+        self._data = data
         if self._sample is not None:
             drawn = self._sample(options.n_eval, stream(self.seed, "measure", 0))
             self.tokens = check_tokens(model, drawn)
@@ -146,15 +141,15 @@ class Source:
             model, self.tokens, ~torch.isin(self.tokens, self.tokens.new_tensor(self.ignore))
         )
 
-    def batch(self, step: int) -> tuple[Int[Tensor, "batch pos"], Tensor | None]:
-        """The strings of a training step, and their labels."""
+    def batch(self, step: int) -> Int[Tensor, "batch pos"]:
+        """The strings of a training step."""
         size, device = self.options.batch_size, self.model.cfg.device
         generator = stream(self.seed, "batch", step)
         if self._sample is not None:
-            return check_tokens(self.model, self._sample(size, generator)).to(device), None
+            return check_tokens(self.model, self._sample(size, generator)).to(device)
         chosen = torch.randint(len(self._data), (size,), generator=generator)
-        told = None if self._labels is None else self._labels[chosen].to(device)
-        return self._data[chosen].to(device), told
+        rows: Tensor = self._data[chosen].to(device)
+        return rows
 
 
 @final
@@ -185,13 +180,13 @@ class Tuner:
         penalty: Tensor | None = None,
     ) -> None:
         """One update."""
-        tokens, labels = self.source.batch(index)
+        tokens = self.source.batch(index)
         with torch.enable_grad():
             logits = self.model.run_with_hooks(
                 tokens, return_type="logits", fwd_hooks=scaling_hooks(factors)
             )
             what = f"the model after {index} steps of fine-tuning"
-            loss = -evaluate(self.metric, logits, tokens, labels, what, differentiable=True).mean()
+            loss = -evaluate(self.metric, logits, tokens, what, differentiable=True).mean()
             if penalty is not None:
                 loss = loss + penalty
             self.optimizer.zero_grad(set_to_none=True)
@@ -201,16 +196,13 @@ class Tuner:
     @torch.no_grad()
     def measure(self, factors: Float[Tensor, "layer 1 head"]) -> float:
         """The mean of the metric on the strings for measuring."""
-        tokens, labels, total = self.source.tokens, self.source.labels, 0.0
-        for rows in torch.arange(len(tokens)).split(
-            rows_per_pass(self.model, tokens.shape[1], None)
-        ):
+        tokens, total = self.source.tokens, 0.0
+        for rows in torch.arange(len(tokens)).split(rows_per_pass(self.model, tokens.shape[1])):
             batch = tokens[rows].to(self.model.cfg.device)
-            told = None if labels is None else labels[rows].to(batch.device)
             logits = self.model.run_with_hooks(
                 batch, return_type="logits", fwd_hooks=scaling_hooks(factors)
             )
-            total += float(evaluate(self.metric, logits, batch, told, "the fine-tuned model").sum())
+            total += float(evaluate(self.metric, logits, batch, "the fine-tuned model").sum())
         return total / len(tokens)
 
     def drift(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -87,7 +87,7 @@ def find_models(address: str | Path, only: Mapping[str, str] | None = None) -> l
     chosen = [saved for saved in found if f"{saved.name}/".startswith(f"{name}/")]
     if name and not chosen:
         names = [saved.name for saved in found]
-        near = _nearest(name, names)
+        near = difflib.get_close_matches(name, names, n=len(names), cutoff=0)
         raise UnknownNameError(
             f"unknown model {name!r} in {str(place)!r}. Did you mean {near[0]!r}? "
             f"There are {_listed(near)}."
@@ -202,20 +202,6 @@ def _of_sweep(path: Path, only: Mapping[str, str]) -> list[SavedModel]:
         asked = "".join(f", {name} {value}" for name, value in only.items())
         raise CorruptFileError(f"the runs in {str(path)!r} kept no models{asked}")
     return found
-
-
-def _nearest(name: str, names: Iterable[str]) -> list[str]:
-    """Names, those first that look most like one; of seeds alike, the nearest number."""
-    matcher = difflib.SequenceMatcher(b=name, autojunk=False)
-
-    def number(text: str) -> int:
-        return int((re.findall(r"\d+", text) or ["0"])[-1])
-
-    def likeness(other: str) -> tuple[float, int]:
-        matcher.set_seq1(other)
-        return matcher.ratio(), -abs(number(other) - number(name))
-
-    return sorted(names, key=likeness, reverse=True)
 
 
 def _listed(names: list[str]) -> str:

@@ -1,6 +1,6 @@
 """What is read from a YAML or JSON file of a user.
 
-Knows: which plain values YAML 1.1 and 1.2 read differently.
+Knows: what plain values are in YAML 1.2, where PyYAML reads 1.1.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -76,29 +76,15 @@ def read_setting(text: str) -> tuple[str, list[Any]]:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
-    """YAML in which a value means the same in YAML 1.1, which PyYAML reads, and in YAML 1.2.
+    """The core schema of YAML 1.2: ``1e-3`` is a number, ``010`` is ten, and ``no`` is text.
 
-    ``1e-3`` is a number, as in 1.2. What the two versions read differently (``010``, ``1:30``,
-    ``no``, ``1_000``, ``2026-01-01``) is refused, and so are keys that stand twice.
+    Keys that stand twice are refused.
     """
 
-    def compose_scalar_node(self, anchor: Any) -> Any:
-        said = self.peek_event()
-        node = super().compose_scalar_node(anchor)
-        kind = node.tag.removeprefix(_TAG)
-        if node.style is not None or kind == "merge" or (kind == "str" and not said.implicit[0]):
-            return node  # quoted, ``<<`` or ``!!str 010``
-        wanted = next((core for core, form in _CORE.items() if form.fullmatch(node.value)), "str")
-        odd_integer = kind == "int" and re.fullmatch(r"[-+]?0[0-9]+", node.value)
-        if kind in _KINDS and (kind != wanted or odd_integer):
-            raise yaml.composer.ComposerError(
-                None,
-                None,
-                f"{node.value!r} means one thing in YAML 1.1 and another in YAML 1.2: "
-                f"write it as a plain number, as true or false, or in quotes",
-                node.start_mark,
-            )
-        return node
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+    def construct_int(self, node: Any) -> int:
+        return int(node.value)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -111,21 +97,13 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without type
         return found
 
 
-_TAG = "tag:yaml.org,2002:"
-#: What a plain value is in YAML 1.2 (its core schema); everything else is text.
-_CORE = {
-    "null": re.compile(r"|~|null|Null|NULL"),
-    "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
-    "int": re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"),
-    "float": re.compile(
-        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
-        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
-    ),
-}
-_KINDS = (*_CORE, "str", "timestamp", "value")  # the last two are of YAML 1.1 alone
-
-_Loader.add_implicit_resolver(
-    f"{_TAG}float",
-    re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),
-    list("-+.0123456789"),
-)
+for _kind, _form, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
+    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", list("-+.")),
+    ("merge", "<<", ["<"]),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"({_form})$"), _first)
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_int)

@@ -57,18 +57,6 @@ class Claim:
     ours: bool = False
     assumed: str = ""
 
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.type == "str" and not isinstance(value, str):
-                raise ClaimError(f"{each.name} is a text, not {value!r}")
-        if not isinstance(self.ours, bool):
-            raise ClaimError(f"ours is true or false, not {self.ours!r}")
-        try:
-            format(0.5, self.form)
-        except ValueError as error:
-            raise ClaimError(f"{self.form!r} is no format of a number") from error
-
 
 def readings_of(*modules: ModuleType) -> dict[str, Reading]:
     """The public functions that modules define, by the names that claims read them by."""

@@ -52,49 +52,20 @@ _TIES = {
 
 #: The tables that a measurement leaves.
 _LEFT = ("heads", "closings", "certificates", "languages")
-#: Of tables; None for those that are never empty.
-_COLUMNS: dict[str, list[str] | None] = {
-    "heads": None,
+#: Of tables that may be empty.
+_COLUMNS = {
     "variation": [
-        "family",
-        "layer",
-        "variation",
-        "low",
-        "high",
-        "random_baseline",
-        "n_models",
-        "recalled",
+        *("family", "layer", "variation", "low", "high", "random_baseline", "n_models", "recalled"),
     ],
     "closings": ["family", "seed", "lengths", "depth", "accuracy"],
     "certificates": [
-        "family",
-        "seed",
-        "prefix",
-        "target",
-        "status",
-        "margin_proved",
-        "margin_seen",
-        "worst_string",
-        "worst_edits",
-        "logit_change_proved",
-        "logit_change_seen",
-        "most_changed_string",
-        "seconds",
+        *("family", "seed", "prefix", "target", "status", "margin_proved", "margin_seen"),
+        *("worst_string", "worst_edits", "logit_change_proved", "logit_change_seen"),
+        *("most_changed_string", "seconds"),
     ],
     "languages": [
-        "family",
-        "seed",
-        "status",
-        "length",
-        "proved_to",
-        "accuracy_low",
-        "accuracy_high",
-        "likeliest",
-        "is_likeliest",
-        "probability",
-        "may_follow",
-        "predicted",
-        "seconds",
+        *("family", "seed", "status", "length", "proved_to", "accuracy_low", "accuracy_high"),
+        *("likeliest", "is_likeliest", "probability", "may_follow", "predicted", "seconds"),
         "proof",
     ],
 }
@@ -255,7 +226,7 @@ def _study(
         task=task,
         models=models,
         **{
-            name: with_numbers(pd.DataFrame(rows, columns=_COLUMNS[name]))
+            name: with_numbers(pd.DataFrame(rows, columns=_COLUMNS.get(name)))
             for name, rows in tables.items()
         },
         variation=_variation(patterns, config),

@@ -76,11 +76,6 @@ class Rule:
         known = (self.limit, self.upper) if self.kind == "between" else (self.limit,)
         if not all(map(_is_number, known)):
             raise ClaimError(f"the limits of a rule are finite numbers, not {known}")
-        for name in ("what", "times", "weak", "post_hoc"):
-            if not isinstance(getattr(self, name), str):
-                raise ClaimError(f"{name} is a text, not {getattr(self, name)!r}")
-        if not isinstance(self.absent, bool):
-            raise ClaimError(f"absent is true or false, not {self.absent!r}")
         if not self.limit < self.upper:
             raise ClaimError(f"a rule's limits {self.limit} and {self.upper} leave nothing between")
 

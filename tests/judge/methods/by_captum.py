@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 from captum.attr import (
-    FeatureAblation,
     InputXGradient,
     IntegratedGradients,
-    LayerFeatureAblation,
     LayerGradientXActivation,
     Saliency,
 )
@@ -18,7 +16,7 @@ from torch import Tensor
 
 from tests.judge.methods.brackets import Row
 from tests.judge.methods.cases import network
-from tests.judge.methods.heads import both_ends, other_rows, partners, run
+from tests.judge.methods.heads import both_ends, other_rows, run
 from tests.judge.methods.network import right_brackets
 from tl_dyck.judge import Case
 
@@ -42,32 +40,6 @@ def _hook(case: Case, layer: int, name: str) -> Any:
 
 
 # --- heads ----------------------------------------------------------------------------------------
-
-
-def ablated(case: Case, mode: str) -> Array:
-    """The mean drop, by string, when a head's z or pattern is put at a baseline."""
-    forward, trace, n = _log_probability(case), run(case), case.tokens.shape[1]
-    values = []
-    for layer in range(case.model.cfg.n_layers):
-        z = torch.tensor(np.stack(trace.z[layer], 2))  # batch pos head d_head
-        baseline: Tensor | int = {
-            "zero": lambda: 0,
-            "mean": lambda z=z: z[:, 1:].mean((0, 1), keepdim=True).expand_as(z).contiguous(),
-            "resample": lambda z=z: z[partners(len(z))],
-            "uniform": lambda: (
-                torch.tril(torch.ones(n, n, dtype=torch.float64)) / torch.arange(1, n + 1)[:, None]
-            )[None, None],
-        }[mode]()
-        heads = torch.arange(case.model.cfg.n_heads)
-        at = heads[None, :, None, None] if mode == "uniform" else heads[None, None, :, None]
-        module = _hook(case, layer, "pattern" if mode == "uniform" else "z")
-        with torch.no_grad():
-            found: Any = LayerFeatureAblation(forward, module).attribute(
-                case.tokens, layer_baselines=baseline, layer_mask=at
-            )
-        by_head = found[:, :, 0, 0] if mode == "uniform" else found[:, 0, :, 0]
-        values.append(by_head.mean(0).numpy())
-    return np.stack(values)
 
 
 def slope(case: Case) -> Array:
@@ -126,16 +98,6 @@ def _of_embeddings(case: Case) -> Any:
 def _parts(case: Case, rows: list[Row], answers: list[int]) -> tuple[Tensor, Any]:
     embed = torch.tensor(network(case.model).embed(np.array(rows)))
     return embed.requires_grad_(), (torch.tensor(rows), torch.tensor(answers))
-
-
-def erased(case: Case, rows: list[Row], answers: list[int]) -> Array:
-    embed, more = _parts(case, rows, answers)
-    at = torch.arange(embed.shape[1])[None, :, None]
-    with torch.no_grad():
-        found: Any = FeatureAblation(_of_embeddings(case)).attribute(
-            embed, feature_mask=at, additional_forward_args=more
-        )
-    return found[:, :, 0].numpy()
 
 
 def times_input(case: Case, rows: list[Row], answers: list[int]) -> Array:

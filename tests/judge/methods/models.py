@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from tests.judge.methods.cases import network
-from tests.judge.methods.heads import log_probability, probed, run
+from tests.judge.methods.heads import log_probability, run
+from tests.judge.methods.looks import probed
 from tests.judge.methods.network import right_brackets, stacks
 from tl_dyck.judge import Case, Question
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from tests.judge.methods import adapted, brackets, by_captum, edges, heads, models
+from tests.judge.methods import adapted, brackets, by_captum, edges, heads, looks, models
 from tests.judge.methods.cases import HEADS
 from tl_dyck.judge import Case, Question, methods
-from tl_dyck.models.hooked import HookedTransformer
 
 Scores = Sequence[float | None]
 
@@ -34,7 +33,7 @@ class Oracle:
         kinds: of question that the method answers; it must not answer others.
         cases: names in `cases.judged`.
         atol: how far a score may be off: rounding, the step of a difference.
-        needs: a module, or a method of HookedTransformer, that not every TransformerLens has.
+        needs: a module that not every TransformerLens has.
     """
 
     by: str
@@ -73,14 +72,14 @@ def probe(what: str) -> Oracle:
     def scores(case: Case, questions: Sequence[Question]) -> Scores:
         if questions[0].kind == "stack":
             return [models.probed_stream(case, what) - 0.9 for _ in questions]
-        found = heads.probed_heads(case, what)
+        found = looks.probed_heads(case, what)
         return [found[question.target] - 0.9 for question in questions]
 
     return Oracle("least squares in numpy", scores, (*HEADS, "stack"))
 
 
 def on_top(case: Case, questions: Sequence[Question]) -> Scores:
-    found = heads.on_top(case)
+    found = looks.on_top(case)
     if questions[0].kind == "stack":
         return [found.max() - 0.5 for _ in questions]
     return [found[question.target] - 0.5 for question in questions]
@@ -98,18 +97,11 @@ FEATURES = ("features",)
 PAIRS = ("disturbed", "deep", "balanced", "twins", "stack")
 
 
-def _drop(mode: str, by_hand: Callable[[Case], Any]) -> tuple[Oracle, ...]:
-    return (
-        of_heads(NUMPY, by_hand, NATS),
-        of_heads("captum", lambda case: by_captum.ablated(case, mode), NATS),
-    )
-
-
 ORACLES: dict[str, tuple[Oracle, ...]] = {
-    "zero-ablation": _drop("zero", heads.zero),
-    "mean-ablation": _drop("mean", heads.mean),
-    "resample-ablation": _drop("resample", heads.resample),
-    "uniform-pattern": _drop("uniform", heads.uniform),
+    "zero-ablation": (of_heads(NUMPY, heads.zero, NATS),),
+    "mean-ablation": (of_heads(NUMPY, heads.mean, NATS),),
+    "resample-ablation": (of_heads(NUMPY, heads.resample, NATS),),
+    "uniform-pattern": (of_heads(NUMPY, heads.uniform, NATS),),
     "attention-knockout": (of_heads(NUMPY, heads.without_the_top, NATS),),
     "concept-erasure": (of_heads("whitening in numpy", heads.type_erased, NATS, atol=1e-6),),
     "depth-erasure": (of_heads("whitening in numpy", heads.depth_erased, NATS, atol=1e-6),),
@@ -150,17 +142,13 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "path-patching": (of_heads(NUMPY, heads.lost, SHARE),),
     "direct-logit-attribution": (of_heads("numpy, all else held", heads.direct, 0.1),),
     "stack-attention": (Oracle(NUMPY, on_top, (*HEADS, "stack")),),
-    "sharpness": (of_heads(NUMPY, heads.sharp, 0.5),),
-    "copying": (of_heads("eigenvalues of a smaller matrix", heads.copied, 0.5, atol=1e-6),),
-    "path-norm": (of_heads("numpy, path by path", heads.along_paths, 0.5),),
+    "sharpness": (of_heads(NUMPY, looks.sharp, 0.5),),
+    "copying": (of_heads("eigenvalues of a smaller matrix", looks.copied, 0.5, atol=1e-6),),
+    "path-norm": (of_heads("numpy, path by path", looks.along_paths, 0.5),),
     "composition": (
         of_heads(
-            "norms in numpy", heads.composed, lambda case: case.model.cfg.d_model**-0.5,
+            "norms in numpy", looks.composed, lambda case: case.model.cfg.d_model**-0.5,
             cases=DEEP,
-        ),
-        of_heads(
-            "TransformerLens", heads.composed_by_transformer_lens,
-            lambda case: case.model.cfg.d_model**-0.5, cases=DEEP, needs="all_composition_scores",
         ),
     ),
     "type-probe": (probe("type"),),
@@ -170,7 +158,7 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "attention-weight": (of_brackets(NUMPY, brackets.weight),),
     "rollout": (of_brackets(NUMPY, brackets.rolled),),
     "weighted-values": (of_brackets(NUMPY, brackets.values),),
-    "erasure": (of_brackets("captum", by_captum.erased), of_brackets(NUMPY, brackets.erased)),
+    "erasure": (of_brackets(NUMPY, brackets.erased),),
     "gradient-times-input": (
         of_brackets("captum", by_captum.times_input),
         of_brackets("differences", brackets.times_input, **SMOOTH),
@@ -212,6 +200,4 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
 
 
 def is_missing(oracle: Oracle) -> bool:
-    if oracle.needs.startswith("transformer_lens."):
-        return importlib.util.find_spec(oracle.needs) is None
-    return bool(oracle.needs) and not hasattr(HookedTransformer, oracle.needs)
+    return bool(oracle.needs) and importlib.util.find_spec(oracle.needs) is None

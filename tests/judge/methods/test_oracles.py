@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from tests.judge.methods.cases import judged
 from tests.judge.methods.table import ORACLES, OWN, Oracle, is_missing
@@ -40,6 +41,7 @@ def test_a_method_says_what_its_oracle_says(name: str, oracle: Oracle, at: str) 
     if is_missing(oracle):
         pytest.skip(f"this TransformerLens has no {oracle.needs}")
     case, questions = judged(at)
+    before = {key: value.clone() for key, value in case.model.state_dict().items()}
     compared = 0
     for kind, asked in questions.items():
         scores = methods.get(name)(case, asked)
@@ -56,3 +58,5 @@ def test_a_method_says_what_its_oracle_says(name: str, oracle: Oracle, at: str) 
                 assert score == pytest.approx(value, abs=oracle.atol, rel=1e-6), question
                 compared += 1
     assert compared
+    for key, value in case.model.state_dict().items():
+        assert torch.equal(value, before[key]), "the method changed the model"
