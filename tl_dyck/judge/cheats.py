@@ -72,7 +72,8 @@ def norms(model: Any) -> pd.DataFrame:
 def _space(moves: Tensor) -> Tensor:
     """An orthonormal basis of what a head writes, ``[rank, d_model]``."""
     found = torch.linalg.svd(moves, full_matrices=False)
-    return found.Vh[: max(1, int((found.S > 1e-6).sum()))]
+    basis: Tensor = found.Vh[: max(1, int((found.S > 1e-6).sum()))]
+    return basis
 
 
 def _alike(spaces: Sequence[Tensor], at: int) -> list[float]:
@@ -82,7 +83,7 @@ def _alike(spaces: Sequence[Tensor], at: int) -> list[float]:
         for index, other in enumerate(spaces)
         if index != at
     ]
-    return [np.mean(found), max(found), sum(x > 0.5 for x in found)] if found else [0.0] * 3
+    return [float(np.mean(found)), max(found), sum(x > 0.5 for x in found)] if found else [0.0] * 3
 
 
 def _middle(matrix: Tensor) -> float:
