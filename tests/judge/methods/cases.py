@@ -18,7 +18,7 @@ Questions = dict[str, list[Question]]
 #: without positions, with LN_C after attention and with LayerNorm before it.
 _ALONE = {"n_heads": 1, "n_layers": 1, "n_types": 2, "max_depth": 2, "reader": "linear"}
 _MADE = {
-    "deep": ("stack", 1, {"n_layers": 2, "n_heads": 2}),  # positions
+    "deep": ("stack", 0, {"n_layers": 2, "n_heads": 2}),  # positions
     "backup": ("backup", 2, {}),  # at least four heads
     "stack": ("stack", 6, {"n_heads": 3, "n_layers": 1}),  # positions, with a partner
     "balanced": ("balanced", 8, {"n_types": 3, "max_depth": 2}),  # with a partner
@@ -56,8 +56,8 @@ def judged(name: str) -> tuple[Case, Questions]:
         questions.setdefault(fact.question.kind, []).append(fact.question)
     cfg = case.model.cfg
     heads = [(i, j) for i in range(cfg.n_layers) for j in range(cfg.n_heads)]
-    for asked in HEADS:  # of twins nobody is asked about heads
-        questions.setdefault(asked, [Question(asked, head) for head in heads])
+    for asked in HEADS:  # all, also those that are not asked about
+        questions[asked] = [Question(asked, head) for head in heads]
     names = [(f"blocks.{i}.attn.W_{name}", j) for i, j in heads for name in "QKV"]
     questions.setdefault("weight", [Question("weight", name) for name in names])
     if "token" in questions:
