@@ -16,6 +16,7 @@ from tests.enumerated import tops
 from tl_dyck.judge import Case, make_case
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.circuits import Circuits
+from tl_dyck.judge.facts import Enumeration, head_facts
 
 SMALL = {"n_types": 3, "max_depth": 2}
 
@@ -105,10 +106,12 @@ def test_what_a_circuit_does_is_as_counted_by_hand(layers: int, zeros: bool) -> 
 
 @pytest.mark.parametrize(("kind", "seed"), [("balanced", 3), ("trained", 0), ("backup", 0)])
 def test_the_heads_that_carry_are_those_that_were_enumerated(kind: str, seed: int) -> None:
-    sealed = sealed_case(kind, seed)
+    case = sealed_case(kind, seed).copy()
+    world = Enumeration(case.model, case.task.language, case.length, case.task.distribution)
+    every = head_facts(world)
     for asked, zeros in (("carries", False), ("needed", True)):
-        facts = [fact for fact in sealed.facts if fact.question.kind == asked]
-        found = Circuits(sealed.copy(), zeros=zeros).carry()
+        facts = [fact for fact in every if fact.question.kind == asked]
+        found = Circuits(case, zeros=zeros).carry()
         assert len(found) == len(facts) > 1
         for fact in facts:
             assert (found[fact.question.target] != 0) == fact.answer

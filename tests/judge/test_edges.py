@@ -14,7 +14,7 @@ from tests.enumerated import tops
 from tl_dyck.judge import Case, JudgeError, make_case
 from tl_dyck.judge.built_cases import small_task
 from tl_dyck.judge.edges import Edge, Edges, edge_facts
-from tl_dyck.judge.facts import Enumeration, exchange_types
+from tl_dyck.judge.facts import Enumeration, exchange_types, head_facts
 from tl_dyck.models import DyckTransformerConfig, build_model
 
 N = 3
@@ -148,13 +148,14 @@ def test_every_edge_is_as_in_a_pass_of_our_own(block: str) -> None:
 
 def test_all_of_a_first_layers_input_is_what_its_head_puts_out() -> None:
     """So that an edge from the embedding carries if and only if its head does."""
-    case, facts = make_case("trained", 0)
+    case, _ = make_case("trained", 0)
     of = {
         fact.question.target[1]: fact
         for fact in edge_facts(enumerated(case))
         if fact.question.target[0] is None
     }
-    carries = [fact for fact in facts if fact.question.kind == "carries"]
+    every = head_facts(enumerated(case))
+    carries = [fact for fact in every if fact.question.kind == "carries"]
     assert len(carries) == len(of) > 1
     for fact in carries:
         assert of[fact.question.target].answer == fact.answer

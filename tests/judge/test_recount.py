@@ -12,7 +12,7 @@ from tl_dyck.judge import make_case
 Array = np.ndarray
 #: Kinds and seeds, of which all enumerated answers are counted.
 CASES = [
-    (kind, seed) for kind in ("uniform", "balanced", "stack", "backup") for seed in (1, 2, 3, 4)
+    (kind, seed) for kind in ("uniform", "balanced", "stack", "backup") for seed in range(1, 6)
 ]
 CASES += [("trained", 0), ("trained", 1), ("alone", 0)]
 
