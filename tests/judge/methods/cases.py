@@ -18,7 +18,7 @@ Questions = dict[str, list[Question]]
 #: without positions, with LN_C after attention and with LayerNorm before it.
 _ALONE = {"n_heads": 1, "n_layers": 1, "n_types": 2, "max_depth": 2, "reader": "linear"}
 _MADE = {
-    "deep": ("stack", 0, {"n_layers": 2, "n_heads": 2}),  # positions
+    "deep": ("stack", 6, {"reader": "linear", "n_layers": 2, "n_heads": 2}),  # positions
     "backup": ("backup", 2, {}),  # at least four heads
     "stack": ("stack", 6, {"n_heads": 3, "n_layers": 1}),  # positions, with a partner
     "balanced": ("balanced", 8, {"n_types": 3, "max_depth": 2}),  # with a partner
