@@ -224,7 +224,7 @@ def _uniform(generator: torch.Generator, low: float = 0.0, high: float = 1.0) ->
 _ANY = ("uniform", "balanced", "balanced", "top")
 #: Where heads of the circuit that is heard look, by kind: the first head at the first, others at
 #: any; "*" is one of `_ANY`. Those of the other circuit likewise, but that "uniform" and "balanced"
-#: have one of both: so of all kinds together the two circuits look by the same law.
+#: have one of both, as often as suites have these kinds (1 : 2): so the two look by the same law.
 _LOOKS: dict[str, tuple[str, ...]] = {
     "uniform": ("uniform",),
     "balanced": ("balanced",),
@@ -269,7 +269,7 @@ def _model(kind: str, knobs: Knobs, generator: torch.Generator, heard: int = 0) 
     language = DyckLanguage(knobs.n_types, knobs.max_depth)
     looks = [_LOOKS[kind], _LOOKS[kind]]
     if kind in ("uniform", "balanced"):
-        looks[1] = (_choice(generator, ("uniform", "balanced")),)
+        looks[1] = (_choice(generator, ("uniform", "balanced", "balanced")),)
     looks = [(_choice(generator, _ANY),) if each == ("*",) else each for each in looks]
     n = knobs.n_layers * knobs.n_heads
     works = min(1 + int(knobs.true_share * (n - 1)), max(1, n - 1))  # any number is as likely
