@@ -1,7 +1,7 @@
 """Does faithfulness rank circuits as truth does? Methods' circuits, by CPR and CMD, and exactly.
 
-Run it: ``python demos/does_faithfulness_rank.py`` (ten minutes on one CPU core; a number behind
-it: so many models).
+Run it: ``python demos/does_faithfulness_rank.py`` (eight minutes on one CPU core; a number
+behind it: so many models).
 
 A method orders the heads of a model, and its circuits are the first k of them. CPR and CMD (Mueller
 et al. 2025, MIB, arXiv 2504.13151) say how faithful these are, from 64 strings. What is true of the
