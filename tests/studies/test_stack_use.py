@@ -366,6 +366,7 @@ def test_the_command_takes_a_paper(done, monkeypatch):
     ours = sum(claim.ours for claim in CLAIMS)
     assert f"{len(CLAIMS) - ours} claims: " in result.output
     assert f"; {ours} checks of ours: " in " ".join(result.output.split())
+    monkeypatch.undo()
     result = call("reproduce --paper wen-2032")
     assert result.exit_code == 2
     assert "unknown paper 'wen-2032'. Did you mean 'wen-2023'" in result.output
