@@ -94,11 +94,12 @@ def test_norms_are_of_weights() -> None:
 def test_places_do_not_tell_which_heads_work(kind: str) -> None:
     """Neither coordinates nor units; in the order in which they were made both did."""
     rows = []
-    for seed in range(12):
-        case, facts = make_case(kind, seed)
+    for seed in range(7):
+        case, _ = make_case(kind, seed)
+        world = Enumeration(case.model, case.task.language, case.length, case.task.distribution)
         answers = {
             " ".join(map(str, fact.question.target)): fact.answer
-            for fact in facts
+            for fact in head_facts(world)
             if fact.question.kind == "carries"
         }
         rows.append(norms(case.model).assign(case=seed).query("target in @answers"))
@@ -109,7 +110,7 @@ def test_places_do_not_tell_which_heads_work(kind: str) -> None:
         assert 0.2 < auroc(table["answer"].to_numpy(bool), place.to_numpy()) < 0.8
 
 
-@pytest.mark.parametrize("kind", ["uniform", "balanced", "stack", "backup", "trained"])
+@pytest.mark.parametrize("kind", ["balanced", "stack", "backup", "trained"])
 def test_who_knows_all_but_which_circuit_is_heard_knows_little(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +125,7 @@ def test_who_knows_all_but_which_circuit_is_heard_knows_little(
         return pose(*given)
 
     monkeypatch.setattr(room, "pose", watched)
-    for seed in range(3):
+    for seed in range(2):
         case, facts = make(kind, seed, {})
         model, mirror = posed[-1]
         mine, other = model.state_dict(), mirror.state_dict()
