@@ -84,7 +84,7 @@ def construct_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case
     knobs = _drawn(given, generator, kind)
     again = generator.clone_state()
     model, exact = _model(kind, knobs, generator)
-    mirror, _ = _model(kind, knobs, again, heard=1)
+    mirror = None if kind == "alone" else _model(kind, knobs, again, heard=1)[0]
     task = small_task(knobs.n_types, knobs.max_depth)
     # a partner for "same": of the same kind and language, exact or not
     drift = 0.0 if kind == "stack" else _choice(generator, (0.0, 0.0, 0.03))
@@ -175,9 +175,7 @@ def _mirrored(
         neither = [fact for fact in known if not fact.answer and not there[fact.question]]
         most = int(len(differ) / 2 + _uniform(generator))  # half as many in the mean
         order = torch.randperm(len(neither), generator=generator).tolist()
-        kept = {*(fact.question for fact in differ)} | {
-            neither[index].question for index in order[:most]
-        }
+        kept = {fact.question for fact in (*differ, *(neither[at] for at in order[:most]))}
         found += [fact for fact in known if fact.question in kept]
     return found
 
@@ -273,7 +271,7 @@ def _model(kind: str, knobs: Knobs, generator: torch.Generator, heard: int = 0) 
     looks = [(_choice(generator, _ANY),) if each == ("*",) else each for each in looks]
     n = knobs.n_layers * knobs.n_heads
     works = min(1 + int(knobs.true_share * (n - 1)), max(1, n - 1))  # any number is as likely
-    if works == n or kind == "stack":
+    if works == n:  # the second circuit has no heads
         looks[1] = looks[0]
     shop = Workshop(language, generator, positions=any("top" in each for each in looks))
     heads: list[Head] = []

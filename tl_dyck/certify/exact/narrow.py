@@ -1,4 +1,4 @@
-"""The strings of some groups, or of a part of it, as a smaller graph.
+"""The strings of some groups, or of a part of them, as a smaller graph.
 
 A model with positions has a group for every length that strings can end at, and the paths of each
 lie on few of the graph's nodes. Where many costs are to be swept, they are swept on those alone.
