@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _KINDS = {".ipynb": "notebook", ".py": "script", ".yaml": "sweep"}
 _FIRST = "demos/myopic.md"  # to begin with
 _MARK = re.compile(r"<!-- demo: (\S+) -->")  # in a page: a demo is shown here, folded
+_WIDE = "findings/claims.md"  # its table takes the room of the table of contents
 _CHECKERS = "tl_dyck/certify"  # files check_*.py, which strangers take from the site, too
 _PUBLISHED = "gh-pages/latest"  # branch and folder that .github/workflows/docs.yml writes
 
@@ -163,7 +164,9 @@ def folded(path: Path) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Show demos where pages have their marks; README is the first page of the site."""
+    """Show demos where pages have their marks; README is the site's first page."""
+    if page.file.src_uri == _WIDE:
+        page.meta["hide"] = ["toc"]
     markdown = re.sub(r"\]\((?:\.\./)*\.\./README\.md", "](../index.md", markdown)
     return _MARK.sub(lambda mark: folded(ROOT / "demos" / mark[1]), markdown)
 

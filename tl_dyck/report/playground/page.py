@@ -148,10 +148,11 @@ def _page(
         "most_tried": _MOST_TRIED,
         "models": packed,
     }
-    families = {str(model.cfg.model_name) for model in named.values()}
+    families = sorted({str(model.cfg.model_name) for model in named.values()})
     several = len(named) > 1
     scripts = (asset("shared.js") + "".join(asset(f"playground/{name}.js") for name in _SCRIPTS),)
-    title = f"Playground: {', '.join(sorted(families))}, {task.name}"
+    of = f"{len(named)} models" if len(families) > 1 else families[0]
+    title = f"Playground: {of}, {task.name}"
     parts = {
         "title": title,
         "lead": f"{f'{len(named)} transformers read' if several else 'A transformer reads'} what "
