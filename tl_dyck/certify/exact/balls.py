@@ -118,15 +118,21 @@ class Ball(NamedTuple):
             rad = (self.rad + gamma(n + 2) * abs(self.mid)) @ size
         return Ball(mid, _outward(rad))
 
-    def affine(self, weight: Array, lengths: Array, bias: Array) -> Ball:
-        """Self @ weight + bias for exact weights, `lengths` being those of their columns."""
+    def affine(
+        self, weight: Array, absolute: Array, bias: Array, lengths: Array | None = None
+    ) -> Ball:
+        """Self @ weight + bias for exact weights, `absolute` being abs(weight).
+
+        With `lengths`, those of its columns, radii of points may be larger, and take less time.
+        """
         mid, size = self.mid @ weight + bias, abs(self.mid)
         rad = self.rad + gamma(self.mid.shape[-1] + 2) * size
-        if weight.size > _FEW and rad.max(initial=0) <= _POINT * size.max(initial=0):
+        point = rad.max(initial=0) <= _POINT * size.max(initial=0)
+        if lengths is not None and weight.size > _FEW and point:
             # Σ_i r_i |w_ij| ≤ |r| |w_j| (Cauchy-Schwarz), which saves a second product of matrices
             rad = length(rad) * lengths
         else:
-            rad = rad @ abs(weight)
+            rad = rad @ absolute
         rad += 2 * UNIT * (abs(mid) + abs(bias))
         return Ball(mid, _outward(rad))
 

@@ -103,8 +103,8 @@ def _descend(columns: Columns, t: float, scale: float, gap: float) -> tuple[floa
     """Newton's method from a number that some ratio attains, each time from a little below.
 
     Returns:
-        What no ratio is below (-inf if it was not seen); the string whose ratio was seen to be least,
-        [1, steps], if any was below where it began.
+        What no ratio is below (-inf if it was not seen); the string whose ratio was seen to be
+        least, [1, steps], if any was below where it began.
     """
     delta = 1e-4 * scale
     active = np.arange(len(columns.item))

@@ -155,7 +155,7 @@ class Network:
         self.config = rnn.config
         self.below = below
         self._balls: dict[str, Ball] = {}
-        self._maps: dict[str, tuple[Array, Array, Array]] = {}
+        self._maps: dict[str, tuple[Array, Array, Array, Array | None]] = {}
 
     @classmethod
     def of(cls, rnn: TwoLayerRNN) -> Network:
@@ -191,7 +191,7 @@ class Network:
             if name in "KVQ":
                 w = np.ascontiguousarray(rearrange(w, "head model width -> model (head width)"))
             w = w.reshape(-1, w.shape[-1])
-            self._maps[name] = w, length(w.T)[:, 0], b
+            self._maps[name] = w, abs(w), b, length(w.T)[:, 0] if name in "KVQ" else None
         return x.affine(*self._maps[name])
 
     def project(self, attended: Ball, name: str) -> Ball:
