@@ -33,6 +33,7 @@ from tl_dyck.certify import (
     list_certifiers,
     worst_logit_change,
 )
+from tl_dyck.certify.exact.network import Network
 from tl_dyck.models import build_model, get_config
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
@@ -303,3 +304,15 @@ class TestThirdParties:
         registered("nothing", nothing)
         with pytest.raises(TypeError, match="nothing returned a NoneType, not a Certificate"):
             certify(random_rnn(0), STRING, 0, SPACE, "nothing")
+
+
+def test_an_asker_keeps_its_network_and_another_asker_reads_changed_weights() -> None:
+    rnn = random_rnn(0)
+    asker = Asker(rnn)
+    assert Network.of(asker.rnn) is Network.of(asker.rnn)
+    before = certify(asker, STRING, 0, SPACE, tight=True)
+    with torch.no_grad():
+        rnn.b_U[0] -= 100.0
+    assert Network.of(rnn) is not Network.of(asker.rnn)
+    after = certify(rnn, STRING, 0, SPACE, tight=True)
+    assert after.lower == pytest.approx(before.lower - 100.0)

@@ -106,8 +106,8 @@ class Lattice:
     @cached_property
     def table(self) -> NDArray[np.int64]:
         """[6, options]: source, target, kind, start, end, and number of tokens of each option."""
-        rows = [(*option[:5], len(option.emits)) for option in self.options]
-        table: NDArray[np.int64] = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+        *columns, emits = zip(*self.options, strict=True) if self.options else ((),) * 6
+        table: NDArray[np.int64] = np.array([*columns, [*map(len, emits)]], dtype=np.int64)
         return table
 
     @cached_property
@@ -191,7 +191,10 @@ class Lattice:
         }
         front: list[set[tuple[int, int, int]]] = [set() for _ in range(self.last_level + 1)]
         front[0].add((0, 0, 0))
+        occur = set(string)
         for index, (source, target, kind, _, _, emits) in enumerate(self.options):
+            if emits and emits[0] not in occur:
+                continue
             for place in tuple(front[source]):
                 _, code, read = place
                 end = read + len(emits)

@@ -129,7 +129,7 @@ def conclude(
     string = tokens if string is None else string
     if upper == math.inf:
         wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
-        upper = float(Network(rnn).least_of([string], wanted).upper[0])
+        upper = float(Network.of(rnn).least_of([string], wanted).upper[0])
     # the network itself overflows: nothing is known
     lower = min(lower, upper) if upper < math.inf else -math.inf
     status: Status = "certified" if lower > 0 else "falsified" if upper < 0 else "unknown"

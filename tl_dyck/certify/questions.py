@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from tl_dyck.certify.certificate import Certificate
+from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers
 from tl_dyck.certify.space_parser import parse_space
@@ -50,7 +51,8 @@ class SpaceQuestion:
 class Asker:
     """A model, its RNN in float64, and the checks around a certifier.
 
-    The RNN is exported when the asker is made; of a model that has changed since, make another.
+    Weights are read when the asker is made and first asked; of a model that has changed since, make
+    another.
 
     Args:
         model_or_rnn: a `TwoLayerRNN`, or any model that `tl_dyck.rnn.export_rnn` accepts.
@@ -63,7 +65,8 @@ class Asker:
         rnn = model_or_rnn if self.model is None else export_rnn(model_or_rnn)
         if rnn.dtype != torch.float64 or rnn.device.type != "cpu":
             rnn = copy.deepcopy(rnn).to(device="cpu", dtype=torch.float64)
-        self.rnn: TwoLayerRNN = rnn
+        self.rnn: TwoLayerRNN = copy.copy(rnn)  # of our own, to keep the network with
+        vars(self.rnn)["network"] = Network(self.rnn)
 
     @property
     def model_or_rnn(self) -> Any:

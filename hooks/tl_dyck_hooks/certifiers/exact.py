@@ -45,7 +45,7 @@ def exact(
     """
     started = time.perf_counter()
     found = minimise(
-        Network(rnn),
+        Network.of(rnn),
         space.lattice(tokens),
         Objectives.wanted(objectives, target, rnn.config.d_vocab_out),
         decide=not tight,

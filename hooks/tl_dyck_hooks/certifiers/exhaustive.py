@@ -41,7 +41,7 @@ def exhaustive(
     deadline = Deadline.after(time_limit)
     try:
         strings = space.enumerate(tokens, limit=max_strings, deadline=deadline)
-        found = run_all(Network(rnn), tokens, strings, wanted)
+        found = run_all(Network.of(rnn), tokens, strings, wanted)
     except OutOfTime:  # before there was a first string
         found = Minimum(-math.inf, math.inf, tokens, False, {"strings_run": 0})
     done = found.stats["strings_run"]

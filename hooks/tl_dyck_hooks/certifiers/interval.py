@@ -48,7 +48,7 @@ def interval(
     It never says "falsified" but of the original string; `tight` has no effect.
     """
     started = time.perf_counter()
-    network = Network(rnn)
+    network = Network.of(rnn)
     wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)
     deadline = Deadline.after(time_limit)
     lower, reason, stats = -math.inf, "intervals are too wide to tell", {}

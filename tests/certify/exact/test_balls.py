@@ -15,6 +15,7 @@ from tl_dyck.certify.exact.balls import (
     apply_activation,
     gamma,
     layer_norm,
+    length,
     unit_norm,
 )
 
@@ -53,12 +54,27 @@ def test_matrix_products_hold_the_exact_result(
     a: np.ndarray, w: np.ndarray, bias: np.ndarray
 ) -> None:
     product = Ball.exact(a).matmul(Ball.exact(w))
-    affine = Ball.exact(a).affine(w, abs(w), bias)
+    affine = Ball.exact(a).affine(w, abs(w), bias, length(w.T)[:, 0])
     for i in range(2):
         for j in range(2):
             exact = sum(Fraction(a[i, k]) * Fraction(w[k, j]) for k in range(4))
             assert contains(product, (i, j), Fraction(exact))
             assert contains(affine, (i, j), exact + Fraction(bias[j]))
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-12, 1e-3])  # points but for rounding, and a box
+def test_products_with_a_large_matrix_hold_the_exact_results_of_corners(spread: float) -> None:
+    rng = np.random.default_rng(0)
+    w, bias = rng.normal(size=(64, 40)), rng.normal(size=40)
+    # radii of row i in proportion to column i: there Cauchy and Schwarz have an equality
+    x = Ball(rng.normal(size=(2, 64)), spread * abs(w[:, :2].T))
+    product = x.affine(w, abs(w), bias, length(w.T)[:, 0])
+    for i, j in np.ndindex(2, 40):
+        terms = zip(x.mid[i], np.sign(w[:, j]) * x.rad[i], w[:, j], strict=True)
+        exact = sum((Fraction(m) + Fraction(r)) * Fraction(v) for m, r, v in terms)
+        assert contains(product, (i, j), exact + Fraction(bias[j]))
+    needed = x.rad @ abs(w) + 1e-12
+    assert (product.rad <= needed * (1.0001 if spread > 1e-9 else 3)).all()
 
 
 @settings(max_examples=60)

@@ -16,6 +16,7 @@ Axes: I items, K objectives, P patterns, H heads, width of a head's output; B = 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -26,6 +27,7 @@ from tl_dyck.certify.exact.balls import UNIT, Array, BoolArray, IntArray
 from tl_dyck.certify.exact.paths import ShortestPaths
 from tl_dyck.certify.exact.readout import LinearBound
 from tl_dyck.certify.exact.region import Region
+from tl_dyck.certify.exact.unembedding import MANY
 
 _PATTERN_HEADS = 4
 
@@ -61,6 +63,13 @@ class Columns:
         return region.attention.least(
             region.view, region.items, self.item, self.directions, self.taus
         )
+
+    def least_and_paths(self) -> tuple[Array, Callable[[IntArray], IntArray]]:
+        """The same, and what gives a string on which each of some columns is least."""
+        if len(self.item) > MANY:
+            return self.least(), lambda some: self.take(some).paths()
+        swept = self.swept()
+        return swept.least, swept.paths
 
     def swept(self) -> ShortestPaths:
         """Return the shortest paths on which each column is least."""

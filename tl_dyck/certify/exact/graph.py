@@ -84,6 +84,12 @@ class StringGraph:
         return len(self.bundle_group)
 
     @cached_property
+    def closing(self) -> tuple[IntArray, IntArray]:
+        """The closing bundles, [C], and the group of each, [C, 1]."""
+        closing = np.flatnonzero(self.bundle_group != NO_GROUP)
+        return closing, self.bundle_group[closing][:, None]
+
+    @cached_property
     def padded_arcs(self) -> tuple[IntArray, IntArray, Array]:
         """The arcs of each node side by side: bundles, targets, and a cost of inf where none is.
 

@@ -41,11 +41,9 @@ class Incumbent:
     def run_string(self, string: tuple[int, ...]) -> Array:
         """Run one string of the graph; returns the attention's output, [H, d_head]."""
         network, table = self.network, self.graph.symbols
-        tokens = torch.tensor([(*network.prefix, *string)])
-        read = zip(tokens[0].tolist(), network.machine.states(tokens)[0].tolist(), strict=True)
-        pairs = zip(table.tokens.tolist(), table.states.tolist(), strict=True)
-        number = {pair: index for index, pair in enumerate(pairs)}
-        index = np.array([[number[pair] for pair in read]])
+        read = torch.tensor([(*network.prefix, *string)])
+        tokens, states = read.numpy().T, network.machine.states(read).numpy().T
+        index = ((table.tokens == tokens) & (table.states == states)).argmax(1)[None]
         z = network.attend(table, index)
         least = self.unembedding.least(network.readout(table.r.at(index[:, -1]), z))
         self._remember(least, np.array([string], dtype=np.int64))

@@ -65,7 +65,7 @@ def _product(network: Network, lattice: Lattice, deadline: Deadline) -> _Parts:
     # options that differ in nothing but what they emit are one step
     steps, step_of = unique_columns(np.stack([source, target, kind, moved]))
     # a node of a level is one number, of code and state, to which a step adds the same anywhere
-    start = _start_state(network)
+    start = network.start[1]
     most = abs(start) + int(abs(steps[3]).sum())
     width = 2 * most + 1
     added = np.array([0, *lattice.strides])[steps[2] + 1] * width + steps[3]
@@ -151,15 +151,10 @@ def _read(network: Network, lattice: Lattice) -> tuple[IntArray, IntArray]:
     emits[np.arange(emits.shape[1]) < length[:, None]] = [
         token for option in lattice.options for token in option.emits
     ]
+    if network.config.state == "none":
+        return emits, np.zeros_like(emits)
     states = network.rnn.states(torch.from_numpy(np.maximum(emits, 0))).numpy()
     return emits, states - network.rnn.start_state
-
-
-def _start_state(network: Network) -> int:
-    state = network.machine.start_state
-    for token in network.prefix:
-        state = int(network.machine.next_state(state, token))
-    return state
 
 
 @final
@@ -198,8 +193,8 @@ class Draft:
 
 def _assemble(network: Network, lattice: Lattice, parts: _Parts, deadline: Deadline) -> StringGraph:
     """Tabulate the symbols, add the prefix and the closing arcs, and put everything in order."""
-    before = torch.tensor(network.prefix, dtype=torch.int64)  # stands before every string
-    prefix_tokens, prefix_states = before.numpy(), network.machine.states(before[None])[0].numpy()
+    # stands before every string
+    prefix_tokens, prefix_states = np.array(network.prefix, dtype=np.int64), network.start[0]
     # symbols are the distinct (token, state) pairs; emissions become rows of their indices, padded
     used = parts.tokens >= 0
     tokens = np.concatenate([parts.tokens[used], prefix_tokens])

@@ -12,6 +12,9 @@ value.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 from einops import rearrange
 
@@ -71,9 +74,9 @@ def linear_minimum(
         float((abs(directions[:, 0]) @ region.view.largest[0] + abs(constant[:, 0])).max()) + 1e-300
     )
     gap = 2 * incumbent.rounding + 1e-13 * scale
-    lower, before, worst = _descend(columns, incumbent.upper, scale, gap)
-    if len(worst):
-        incumbent.run(columns.take(worst).lowered(before).paths())
+    lower, path = _descend(columns, incumbent.upper, scale, gap)
+    if path is not None:
+        incumbent.run(path)
     gap = 2 * incumbent.rounding + 1e-13 * scale
     if incumbent.upper - lower <= 2 * gap:
         return lower
@@ -96,34 +99,37 @@ def _negative(columns: Columns, t: float) -> IntArray:
     return found[np.argsort(values[found])]
 
 
-def _descend(columns: Columns, t: float, scale: float, gap: float) -> tuple[float, float, IntArray]:
+def _descend(columns: Columns, t: float, scale: float, gap: float) -> tuple[float, IntArray | None]:
     """Newton's method from a number that some ratio attains, each time from a little below.
 
     Returns:
-        What no ratio is below (-inf if it was not seen); the last number below which some ratio was
-        seen to lie, and its column if any.
+        What no ratio is below (-inf if it was not seen); the string whose ratio was seen to be
+        least, [1, steps], if any was below where it began.
     """
     delta = 1e-4 * scale
-    active, before, worst = np.arange(len(columns.item)), t, np.empty(0, dtype=np.int64)
-    sure = True
+    active = np.arange(len(columns.item))
+    sure, lower = True, -np.inf
+    worst: Callable[[], IntArray] | None = None
     for _ in range(_STEPS):
         t -= gap
         # F(t) and F(t - δ) in one go; their difference quotient is F'(t) = -Z of the minimising
         # string
         twice = columns.take(np.concatenate([active, active]))
-        both = twice.lowered(np.repeat([t, t - delta], len(active))[:, None]).least()
+        twice = twice.lowered(np.repeat([t, t - delta], len(active))[:, None])
+        both, paths = twice.least_and_paths()
         value, slope = both[: len(active)], (both[: len(active)] - both[len(active) :]) / delta
         negative = (value < 0) & (slope < 0)
         sure &= bool(((value >= 0) | negative).all())  # of those that are dropped
         if not negative.any():
-            return t if sure else -np.inf, before, worst
+            lower = t if sure else -np.inf
+            break
         # the next t is the least root of the tangents: t - max F(t) / F'(t)
-        active, step = active[negative], (value / slope)[negative]
-        before, worst = t, active[[step.argmax()]]
+        found, step = np.flatnonzero(negative), (value / slope)[negative]
+        active, worst = active[found], partial(paths, found[[step.argmax()]])
         if step.max() <= 1e-13 * scale:
             break
         t -= float(step.max())
-    return -np.inf, before, worst
+    return lower, None if worst is None else worst()
 
 
 def _region(attention: AttentionWeights, original: Array, n_objectives: int) -> Region:

@@ -85,6 +85,7 @@ def minimise(
         graph = build_graph(network, lattice, deadline)
     except OutOfTime:
         return Minimum(-math.inf, math.inf, lattice.tokens, False, {})
+    attention = AttentionWeights(network, graph, deadline)
     incumbent = Incumbent(network, graph, objectives)
     output = incumbent.run_string(lattice.tokens)
     stats = {"nodes": graph.n_nodes, "emissions": len(graph.option)}
@@ -93,7 +94,7 @@ def minimise(
     ):  # numbers overflow: nothing is known of this string, and so nothing of the least
         return Minimum(-math.inf, math.inf, lattice.tokens, True, stats)
     lower, counts = lower_bound(
-        AttentionWeights(network, graph, deadline),
+        attention,
         incumbent,
         output,
         decide=decide,

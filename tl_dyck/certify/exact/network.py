@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, final
 
@@ -26,6 +26,7 @@ from tl_dyck.certify.exact.balls import (
     activation,
     gamma,
     layer_norm,
+    length,
     unit_norm,
 )
 from tl_dyck.certify.exact.unembedding import LeastValues, Unembedding, Weights
@@ -75,6 +76,7 @@ class SymbolTable:
     states: IntArray
     r: Ball
     attended: Ball
+    _kept: list[tuple[IntArray, Array, Array]] = field(default_factory=list, repr=False)
 
     @cached_property
     def key(self) -> Ball:
@@ -113,7 +115,7 @@ class SymbolTable:
         """Scores of every symbol for some symbols' queries, and a bound of their errors.
 
         Returns:
-            [Q, S, H] and [Q, H].
+            [Q, S, H] and [Q, H]; they are kept for `scored`.
         """
         scale = self.network.config.attn_scale
         query, key = self.network.project(self.attended.at(queries), "Q"), self.key
@@ -125,7 +127,15 @@ class SymbolTable:
         q, e_q = (np.sqrt((part**2).sum(-1)) for part in query)
         k, e_k = self._key_lengths
         error: Array = q * e_k + e_q * (k + e_k) + gamma(query.mid.shape[-1] + 6) * q * k
-        return scores, error / scale * (1 + 1e-6)
+        self._kept[:] = [(queries, scores, error / scale * (1 + 1e-6))]
+        return self._kept[0][1:]
+
+    def scored(self, last: IntArray) -> tuple[IntArray, Array, Array]:
+        """Scores as above, of some symbols [B] at least; and which row is that of each, [B]."""
+        if not self._kept or not np.isin(last, self._kept[0][0]).all():
+            self.scores(np.unique(last))
+        queries, scores, error = self._kept[0]
+        return np.searchsorted(queries, last), scores, error
 
 
 @final
@@ -145,6 +155,13 @@ class Network:
         self.config = rnn.config
         self.below = below
         self._balls: dict[str, Ball] = {}
+        self._maps: dict[str, tuple[Array, Array, Array, Array | None]] = {}
+
+    @classmethod
+    def of(cls, rnn: TwoLayerRNN) -> Network:
+        """The network that an `Asker` keeps with its own RNN; of any other RNN a new one."""
+        kept = vars(rnn).get("network")
+        return kept if isinstance(kept, cls) else cls(rnn)
 
     @property
     def machine(self) -> TwoLayerRNN | Machine:
@@ -157,32 +174,32 @@ class Network:
         return () if self.config.bos_token is None else (self.config.bos_token,)
 
     @cached_property
+    def start(self) -> tuple[IntArray, int]:
+        """The states after each token of the prefix, and the one before a string."""
+        before = self.machine.states(torch.tensor([self.prefix], dtype=torch.int64))[0].tolist()
+        return np.array(before, dtype=np.int64), before[-1] if before else self.machine.start_state
+
+    @property
     def w_o(self) -> Ball:
         """[H, d_head, d_model]."""
         return self.weight("W_O")
 
-    @cached_property
-    def _projections(self) -> dict[str, tuple[Array, Array, Array]]:
-        """W_K, W_V, W_Q as [d_model, H * d_head], their absolute values, and the biases."""
-        flat = {
-            name: np.ascontiguousarray(
-                rearrange(self.weight(f"W_{name}").mid, "head model width -> model (head width)")
-            )
-            for name in "KVQ"
-        }
-        return {
-            name: (w, abs(w), self.weight(f"b_{name}").mid.reshape(-1)) for name, w in flat.items()
-        }
+    def affine(self, x: Ball, name: str) -> Ball:
+        """X @ W + b, of "K", "V", "Q", "O", "in" or "out"; heads are side by side."""
+        if name not in self._maps:
+            w, b = self.weight(f"W_{name}").mid, self.weight(f"b_{name}").mid.reshape(-1)
+            if name in "KVQ":
+                w = np.ascontiguousarray(rearrange(w, "head model width -> model (head width)"))
+            w = w.reshape(-1, w.shape[-1])
+            self._maps[name] = w, abs(w), b, length(w.T)[:, 0] if name in "KVQ" else None
+        return x.affine(*self._maps[name])
 
     def project(self, attended: Ball, name: str) -> Ball:
         """Keys ("K"), values ("V"), or queries ("Q"): [S, d_model] to [S, H, d_head].
 
         Queries are not yet divided by attn_scale.
         """
-        weight, absolute, bias = self._projections[name]
-        return attended.affine(weight, absolute, bias).reshape(
-            -1, self.config.n_heads, self.config.d_head
-        )
+        return self.affine(attended, name).reshape(-1, self.config.n_heads, self.config.d_head)
 
     def weight(self, name: str) -> Ball:
         """A weight of the RNN."""
@@ -216,8 +233,7 @@ class Network:
 
     def attention_output(self, z: Ball) -> Ball:
         """Σ_h z^h W_O^h + b_O, from z as [..., H * d_head]."""
-        w_o = self.w_o.reshape(-1, self.config.d_model)
-        return z.matmul(w_o).plus(self.weight("b_O"))
+        return self.affine(z, "O")
 
     def readout(self, r: Ball, z: Ball) -> Ball:
         """From r_L and attention's output z, [..., H * d_head], to the unembedding's input.
@@ -231,9 +247,8 @@ class Network:
         if self.config.ln_mid is not None:
             resid = unit_norm(resid, self.config.ln_mid)
         if self.config.act_fn is not None:
-            pre = self.norm("ln2", resid).matmul(self.weight("W_in")).plus(self.weight("b_in"))
-            hidden = activation(pre, self.config.act_fn)
-            resid = resid.plus(hidden.matmul(self.weight("W_out")).plus(self.weight("b_out")))
+            pre = self.affine(self.norm("ln2", resid), "in")
+            resid = resid.plus(self.affine(activation(pre, self.config.act_fn), "out"))
         return self.norm("ln_final", resid)
 
     def largest_read(self, table: SymbolTable, last: IntArray) -> Ball:
@@ -314,9 +329,9 @@ class Network:
             index: [B, L] which of them are read.
             times: [B, L] how often each, the last at least once; once each if not given.
         """
-        last, which = np.unique(index[:, -1], return_inverse=True)
-        scores, score_error = table.scores(last)
+        which, scores, score_error = table.scored(index[:, -1])
         a = scores[which[:, None], index]  # [B, L, H]
+        largest = abs(a).max()
         if times is not None:  # what does not occur must not be the largest, or all may underflow
             a = np.where(times[..., None] > 0, a, -np.inf)
         weight = np.exp(a - a.max(1, keepdims=True))
@@ -326,7 +341,7 @@ class Network:
         z /= weight.sum(1)[..., None]
         # exp(a) is off by a relative ε, which moves a weighted mean by at most 2ε/(1-ε) times the
         # largest |v|
-        epsilon = np.expm1(score_error[which] + 4 * UNIT * abs(scores).max()) + 8 * UNIT
+        epsilon = np.expm1(score_error[which] + 4 * UNIT * largest) + 8 * UNIT
         relative = np.where(epsilon < 0.5, 2 * epsilon / (1 - np.minimum(epsilon, 0.5)), np.inf)
         relative += 4 * gamma(index.shape[1] + 8)
         rad = relative[..., None] * table.largest_value + table.value_error

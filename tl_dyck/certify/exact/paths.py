@@ -316,9 +316,8 @@ def _read_back(history: list[tuple[IntArray, IntArray]], at: IntArray) -> IntArr
 
 def _close(graph: StringGraph, bundles: Array, groups: IntArray, forbidden: float) -> None:
     """Forbid the closing bundles of other groups, in place."""
-    closing = np.flatnonzero(graph.bundle_group != NO_GROUP)
-    other = graph.bundle_group[closing][:, None] != groups
-    bundles[closing] = np.where(other, forbidden, bundles[closing])
+    closing, group = graph.closing
+    bundles[closing] = np.where(group != groups, forbidden, bundles[closing])
 
 
 def live_emissions(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tl_dyck.certify.exact.balls import UNIT, Array, Ball, IntArray, gamma
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, IntArray, gamma, length
 from tl_dyck.certify.objectives import Objectives
 
 MANY = 64
@@ -148,7 +148,7 @@ class Unembedding:
         # |n · w - its value| ≤ |δn + γ n| |w| (Cauchy-Schwarz); then two additions of numbers no
         # larger than |n| |w| + |b|, and the offset
         relative = gamma(n.mid.shape[-1] + 2)
-        error = _length(n.rad + relative * abs(n.mid)) + 4 * UNIT * _length(n.mid)
+        error = length(n.rad + relative * abs(n.mid)) + 4 * UNIT * length(n.mid)
         return Ball(mid, error * lengths + ((relative + 4 * UNIT) * constants + 1e-300))
 
     def least(self, n: Ball) -> LeastValues:
@@ -177,10 +177,10 @@ class Unembedding:
             logits += self.weights.bias[used].astype(np.float32)
             values = objectives.values(logits)
         # as in `_many`, of other rounding: n and w are rounded too, and may underflow
-        d, length, constant = n.mid.shape[1], lengths.max(), constants.max()
+        d, largest, constant = n.mid.shape[1], lengths.max(), constants.max()
         relative = (d + 8) * _SINGLE / (1 - (d + 8) * _SINGLE)
-        error = _length(n.rad + relative * abs(n.mid)) * length + relative * constant
-        error += 1e-36 * d * (1 + _length(n.mid) + length + constant)
+        error = length(n.rad + relative * abs(n.mid)) * largest + relative * constant
+        error += 1e-36 * d * (1 + length(n.mid) + largest + constant)
         least = values.min(1, keepdims=True)
         near = (values <= least + 2.1 * error).any(0)
         if not np.isfinite(least + error).all() or 2 * near.sum() > len(self):
@@ -191,9 +191,3 @@ class Unembedding:
 def _columns(weight: NDArray[Any], which: IntArray) -> NDArray[Any]:
     """Some columns, or all."""
     return weight if len(which) == weight.shape[1] else np.take(weight, which, axis=1)
-
-
-def _length(rows: Array) -> Array:
-    """|row|, from above, [B, d] to [B, 1]."""
-    length: Array = np.sqrt((rows**2).sum(-1, keepdims=True)) * (1 + 1e-9)
-    return length
