@@ -146,7 +146,7 @@ def test_verdicts_are_those_of_every_string(
 
 
 def test_what_bounds_cannot_settle_is_run() -> None:
-    """Of 1,701 strings none is listed twice, once bounding has had a third of the work."""
+    """Of 1,701 strings none is listed twice, once bounding has had a tenth of the work."""
     rnn = random_rnn(3, d_vocab_out=LOGITS, n_heads=3, sharpness=6.0, act_fn="gelu", ln2="ln")
     space = PerturbationSpace([(Substitute({w: range(6) for w in range(6)}), 3)])
     string = (0, 3, 1, 5, 2, 4)

@@ -26,6 +26,7 @@ returns.
 - `readout`: the chain of stages with the unembedding on top: a linear lower bound of the
   objectives.
 - `columns`: the least value of a linear bound on any string, by shortest paths.
+- `single`: thousands of strings in single precision, with a bound of each one's error.
 - `incumbent`: the strings that were run, and the worst of them.
 - `linear`: one head and a linear readout: the minimum by Dinkelbach's method, without search.
 - `parts`: what a search remembers of the strings that it has not settled.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -11,8 +12,12 @@ import torch
 from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.single import SingleRun, is_plain
 from tl_dyck.certify.exact.unembedding import LeastValues, Unembedding
 from tl_dyck.certify.objectives import Objectives
+
+_MANY = 512
+"""So many strings are run in single precision first."""
 
 
 @final
@@ -86,6 +91,30 @@ class Incumbent:
                 least, self.graph.symbols.tokens[distinct[:, len(self.network.prefix) :]]
             )
         return lower, upper
+
+    def least(self, paths: IntArray, which: IntArray, enough: float) -> float:
+        """A proved lower bound of the least of some objectives on all of some paths of one group.
+
+        Args:
+            paths: the paths, one at least.
+            which: the objectives.
+            enough: strings known to be no lower, by single precision, are not looked at further.
+        """
+        lower = np.full(len(paths), -np.inf)
+        if len(paths) >= _MANY and self._single is not None:
+            for rows, symbols in self._by_length(paths):
+                lower[rows] = self._single.lower(symbols, which, enough)
+        near = lower < enough
+        self.strings_run += len(paths) - int(near.sum())
+        if near.any():
+            lower[near] = self.run(paths[near], self.unembedding.take(which))
+        return float(lower.min())
+
+    @cached_property
+    def _single(self) -> SingleRun | None:
+        if not is_plain(self.network):
+            return None
+        return SingleRun(self.network, self.graph.symbols, self.unembedding)
 
     def outputs(self, paths: IntArray) -> Array:
         """The attention's outputs of some paths, [n, H, d_head], rounded."""

@@ -273,6 +273,16 @@ class Network:
         """Objectives as functions of what the unembedding reads."""
         return Unembedding(self._read_out, objectives)
 
+    def objectives_of_normed(self, unembedding: Unembedding) -> tuple[Ball, Ball]:
+        """The objectives of P v / σ, or of v without ln_final: weights [d, K], constants [K]."""
+        weight, bias = unembedding.differences
+        if self.config.ln_final == "ln":
+            # (n * gain + shift) W_U + b_U = n (gain * W_U) + (shift W_U + b_U)
+            gain, shift = self.weight("ln_final_w"), self.weight("ln_final_b")
+            bias = bias.plus(shift.matmul(weight))
+            weight = Ball(gain.mid[:, None], gain.rad[:, None]).times(weight)
+        return weight, bias
+
     @cached_property
     def _read_out(self) -> Weights:
         return Weights(self.rnn.W_U.numpy(), self.rnn.b_U.numpy())

@@ -104,16 +104,6 @@ class Readout:
         self.stage = stage
         self.square = SquareRange(stage) if config.ln_final is not None else None
 
-    def _weights(self, unembedding: Unembedding) -> tuple[Ball, Ball]:
-        """The objectives of P v / σ, or of v: weights [d, K] and constants [K]."""
-        weight, bias = unembedding.differences
-        if self.config.ln_final == "ln":
-            # (n * gain + shift) W_U + b_U = n (gain * W_U) + (shift W_U + b_U)
-            gain, shift = self.network.weight("ln_final_w"), self.network.weight("ln_final_b")
-            bias = bias.plus(shift.matmul(weight))
-            weight = Ball(gain.mid[:, None], gain.rad[:, None]).times(weight)
-        return weight, bias
-
     def at_centre(self, unembedding: Unembedding) -> Array:
         """[I, K]: the objectives at the centre of each item, rounded."""
         n, q = self.stage.centre, self.square
@@ -136,7 +126,7 @@ class Readout:
         bounds = []
         for piece in unembedding.pieces():
             self.region.attention.deadline.check()
-            weight, bias = self._weights(piece)
+            weight, bias = self.network.objectives_of_normed(piece)
             w, error = weight.mid, weight.rad + gamma(len(weight.mid) + 20) * abs(weight.mid)
             if q is not None:  # w · P v = (P w) · P v
                 w = w - w.mean(0)
@@ -154,7 +144,7 @@ class Readout:
         """Bound the objectives minus a threshold from below."""
         n, stage = len(self.region.items), self.stage
         one = np.ones(n)
-        weight, bias = self._weights(unembedding)
+        weight, bias = self.network.objectives_of_normed(unembedding)
         f = Functional.of(np.ascontiguousarray(weight.mid.T)[None])
         size = stage.size + stage.size.mean(-1, keepdims=True)
         beta = bias.mid - threshold

@@ -56,7 +56,7 @@ class Search:
             split.
         always_listed: parts with at most this many strings are run without being bounded first;
             None: those that it takes less work to run (`work`), and all that are left once bounds
-            have taken as much work as running them takes, or a third if no part was settled by one.
+            have taken as much work as running them takes, or a tenth if no part was settled by one.
         most_parts: after so many it ends, whatever is still open; None for no limit.
 
     Attributes:
@@ -221,15 +221,16 @@ class Search:
             order, some = readout.at_centre(among).min(0).argsort(), _NEAREST
         else:
             order, some = np.arange(len(rivals)), MANY
+        counts = np.array([part.count for part in parts])
         while True:
             # those first that are least at some centre
             asked = order[(values < self.threshold())[:, order].any(0)][:some]
             if not len(asked) or self.finished:
                 break
             least, threshold = self._rounds(parts, readout, among, asked, values)
-            lost = (values[:, asked] < self.threshold()).any(1).all()
-            if lost or self.work.enough(parts, self.open):
-                break  # what else there is does not help: all are to be split
+            lost = (values[:, asked] < self.threshold()).any(1)
+            if 2 * counts[lost].sum() > counts.sum() or self.work.enough(parts, self.open):
+                break  # what else there is does not help: most strings are to be split
             order, some = order[~np.isin(order, asked)], MANY
         for index, part in enumerate(parts):
             if part.bound >= self.threshold():
@@ -298,24 +299,25 @@ class Search:
             return False
         negative = least.negative(item)
         swept = least.columns.take(negative).swept()
-        lower, asked = threshold, self.unembedding.take(rivals)
+        lower = threshold
         for index, column in enumerate(negative):
             paths = enumerate_below(swept, index, float(least.threshold[column]), self.most_listed)
             if paths is None:
                 return False
             if len(paths):
                 self.stats["listed"] += len(paths)
-                lower = min(lower, self._run_all(paths, asked))
+                lower = min(lower, self._run_all(paths, rivals))
         self._close(lower)
         return True
 
-    def _run_all(self, paths: IntArray, asked: Unembedding) -> float:
+    def _run_all(self, paths: IntArray, asked: IntArray) -> float:
         """Run paths, some at a time; a lower bound of some objectives on them."""
         lower = math.inf
         step = self.work.strings_at_once(len(asked))
         for start in range(0, len(paths), step):
             self.attention.deadline.check()
-            lower = min(lower, float(self.incumbent.run(paths[start : start + step], asked).min()))
+            some = paths[start : start + step]
+            lower = min(lower, self.incumbent.least(some, asked, self.threshold()))
         return lower
 
     def _list_all(self, part: Part) -> None:
@@ -326,7 +328,7 @@ class Search:
         )
         paths = enumerate_below(sweep(self.graph, costs), 0, math.inf, 10**9)
         assert paths is not None
-        self._close(self._run_all(paths, self.unembedding.take(part.rivals)))
+        self._close(self._run_all(paths, part.rivals))
 
     def _split(self, part: Part, path: IntArray, region: Region, item: int) -> None:
         live = live_emissions(self.graph, part.group, part.allowed)

@@ -16,6 +16,7 @@ from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.linear import is_linear
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.parts import Part
+from tl_dyck.certify.exact.single import is_plain
 from tl_dyck.certify.exact.unembedding import MANY
 from tl_dyck.certify.lattice import KEEP, Lattice
 
@@ -25,8 +26,8 @@ _SWEPT = 4
 """and what is added and compared along arcs so many times as long, as measured."""
 _SCREENED = 500
 """and so does what is done to each weight of the unembedding to look through many objectives."""
-_PATIENCE = 3
-"""Bounds that settle nothing may take this share of what running takes: one third."""
+_PATIENCE = 10
+"""Bounds that settle nothing may take this share of what running takes: a tenth."""
 _FEW_STRINGS = 64
 _MOST_STRINGS = 20_000
 """Parts with more strings than this are split before they are run."""
@@ -93,7 +94,7 @@ class Work:
         return min(max(_FEW_STRINGS, _PATIENCE * bound / self.to_run(asked)), _MOST_STRINGS)
 
     def enough(self, parts: Sequence[Part], waiting: Sequence[Part]) -> bool:
-        """Whether bounds took as much as running all that is open takes; if useless, a third."""
+        """Whether bounds took as much as running all that is open takes; if useless, a tenth."""
         left = sum(part.count for some in (parts, waiting) for part in some)
         patience = 1 if self.useful else _PATIENCE
         work = left * self.to_run(len(parts[0].rivals))
@@ -105,7 +106,8 @@ class Work:
 
     def to_run(self, n_objectives: int) -> int:
         """One string."""
-        return _running(self.network, len(self.graph.level_nodes), n_objectives)
+        length = len(self.graph.level_nodes)
+        return _running(self.network, length, n_objectives, single=is_plain(self.network))
 
     def to_range(self, n_parts: int) -> int:
         """The ranges of some parts: of each coordinate that a norm or an activation sees, by head.
@@ -139,13 +141,16 @@ class Work:
         return 3 * len(self.graph.option) + 4 * len(self.graph.arc_source)
 
 
-def _running(network: Network, length: int, n_objectives: int) -> int:
-    """One string: attention, products with W_O, W_in, W_out and with their sizes, and W_U."""
+def _running(network: Network, length: int, n_objectives: int, *, single: bool = False) -> int:
+    """One string: attention, products with W_O, W_in, W_out and with their sizes, and W_U.
+
+    In single precision a product takes half the time, none with sizes is needed, and most
+    objectives are ruled out for many strings at once.
+    """
     config, hidden = network.config, _hidden(network)
     inner = config.n_heads * config.d_head
-    # of many objectives in single precision, which takes half the time
-    products = config.d_model * (2 * inner + 4 * hidden + n_objectives // 2)
-    return 3 * length * inner + products + 40 * (config.d_model + hidden)
+    width = (2 * inner + 4 * hidden + n_objectives // 2) // (4 if single else 1)
+    return 3 * length * inner + config.d_model * width + 40 * (config.d_model + hidden)
 
 
 def _hidden(network: Network) -> int:
