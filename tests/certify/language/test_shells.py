@@ -10,7 +10,7 @@ import pytest
 from tests.certify.language.test_forms import FORMS, LANGUAGE, PROFILES, network
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.language import shells
-from tl_dyck.certify.language.boxes import Boxes, _apart
+from tl_dyck.certify.language.boxes import Boxes
 from tl_dyck.certify.language.claims import Signs
 from tl_dyck.certify.language.counted import NetworkSymbols
 from tl_dyck.certify.language.evaluator import Evaluator
@@ -19,7 +19,6 @@ from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.language.shells import Shell
 from tl_dyck.certify.language.tally import Tally
 from tl_dyck.certify.objectives import Objectives
-from tl_dyck.language import DyckDistribution
 from tl_dyck.models import construct
 from tl_dyck.rnn import export_rnn
 from tl_dyck.tasks import load_task
@@ -47,29 +46,6 @@ def test_a_bound_is_below_every_profile_of_its_box_and_meets_it_at_a_point(
             assert known.mean() > 0.5  # unless the floor of the norm may matter
 
 
-@pytest.mark.parametrize("name", ["any_token", "closing_only", "valid_token"])
-def test_the_search_finds_what_enumeration_finds(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shells, "_FEW", 0)
-    monkeypatch.setattr(shells, "_SMALL", 3)
-    symbols = NetworkSymbols(network({"ln_c": 1e-5, "act_fn": "relu", "d_mlp": 7}), LANGUAGE)
-    profiles = Profiles(DyckDistribution(LANGUAGE))
-    evaluator = Evaluator([symbols], Signs(name, LANGUAGE), profiles)
-    for shell in (Shell(0, 4, 2, None), Shell(2, 3, 1, 2), Shell(3, 3, 3, None), Shell(1, 4, 2, 0)):
-        one, two = (Tally(shell.lengths[-1], 3) for _ in range(2))
-        shells.enumerate_all(evaluator, shell, one, Deadline())
-        shells.decide(evaluator, shell, two, Deadline())
-        assert two.boxes > 0
-        assert two.profiles <= one.profiles
-        this, that = one.wrong, two.wrong  # by listing, and by boxes
-        assert np.exp(that.log_mass) == pytest.approx(np.exp(this.log_mass), rel=1e-9)
-        assert np.array_equal(that.strings, this.strings)
-        for a, b in ((this.likeliest, that.likeliest), (this.shortest, that.shortest)):
-            assert (a and (a.ending, a.pairs)) == (b and (b.ending, b.pairs))
-        assert two.proved <= one.proved + 1e-12
-
-
 def test_a_balanced_model_is_proved_in_one_box_per_ending() -> None:
     """Theorem 1: matched pairs change nothing, however many there are."""
     task = load_task("dyck-2-4")
@@ -84,18 +60,3 @@ def test_a_balanced_model_is_proved_in_one_box_per_ending() -> None:
     assert tally.boxes == 16
     assert tally.profiles == 0
     assert tally.proved > 0.69
-
-
-def test_what_no_pairs_can_take_from_the_stack() -> None:
-    symbols, rng = NetworkSymbols(network(FORMS[2]), LANGUAGE), np.random.default_rng(2)
-    form = Form(symbols, list(PROFILES.endings())[30], Objectives.margins(3, 7))
-    for root in (rng.normal(size=(4, 6)), rng.normal(size=(5, 5)), form.root):
-        coefficients = _apart(root)
-        rows = rng.integers(0, 9, (500, len(root))) * 1.0
-        rows[:, 0] = 1
-        nearest = np.linalg.lstsq(root[1:].T, -root[0], rcond=None)[0]  # as if pairs were real
-        rows[0, 1:] = np.maximum(nearest, 0)
-        assert np.all(np.linalg.norm(rows @ root, axis=1) >= rows @ coefficients)
-        assert np.all(coefficients[1:] <= 0)
-        rest = np.linalg.norm(root[0] + root[1:].T @ nearest)
-        assert coefficients[0] == pytest.approx(rest, abs=1e-9)

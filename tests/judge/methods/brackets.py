@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -108,17 +109,20 @@ def erased(case: Case, row: Row, answer: int) -> Array:
     )
 
 
-@singly
-def times_input(case: Case, row: Row, answer: int) -> Array:
-    """Size of the derivative by a factor on a bracket's embedding, by differences."""
-    step = 1e-5
-    return np.array(
-        [
-            abs(
-                _difference(case, row, answer, _scaled(case, row, place, 1 + step))
-                - _difference(case, row, answer, _scaled(case, row, place, 1 - step))
-            )
-            / (2 * step)
-            for place in range(len(row))
-        ]
-    )
+def along(shares: Sequence[float]) -> Sizes:
+    """Size of the derivative by a factor on a bracket's embedding, by differences.
+
+    Its mean at these shares of the way from no embedding at all.
+    """
+
+    @singly
+    def size(case: Case, row: Row, answer: int) -> Array:
+        embed, step, slopes = _scaled(case, row, 0, 1), 1e-5, np.zeros(len(row))
+        for share, place in itertools.product(shares, range(len(row))):
+            for side in (1, -1):
+                moved = share * embed
+                moved[0, place] += side * step * embed[0, place]
+                slopes[place] += side * _difference(case, row, answer, moved) / (2 * step)
+        return abs(slopes) / len(shares)
+
+    return size
