@@ -47,10 +47,6 @@ def replace_forward(case: Any) -> None:
     case.model.forward = lambda *_, **__: torch.zeros(1)
 
 
-def set_field(name: str, value: Any) -> Trick:
-    return lambda case: object.__setattr__(case, name, value)
-
-
 #: What is done to the case that was handed out: it is thrown away.
 TO_THE_CASE: dict[str, Trick] = {
     "hook left on": lambda case: case.model.add_hook("blocks.0.attn.hook_z", zero),

@@ -43,7 +43,7 @@ def test_it_is_refused_without_the_models_too(pair, change):
         check_agreement.check(facts, arrays)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     family=st.sampled_from(FAMILIES),
     seed=st.integers(0, 1000),
@@ -66,7 +66,7 @@ def test_what_is_proved_of_two_models_holds(family, seed, claim, queries, noise)
         assert CLAIMS[claim] in check_agreement.check(*unpacked(data))
 
 
-@pytest.mark.parametrize(("seed", "gap"), [(0, 1e-6), (1, 1e-9), (2, -1e-9), (3, -1e-6)])
+@pytest.mark.parametrize(("seed", "gap"), [(1, 1e-9), (2, -1e-9)])
 @pytest.mark.parametrize("claim", TWO_MODELS)
 def test_models_that_nearly_disagree_are_told_from_those_that_do(seed, claim, gap):
     """A token is made likelier in both until it is about to win after the first prefix in one."""

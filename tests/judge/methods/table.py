@@ -12,6 +12,7 @@ import numpy as np
 from tests.judge.methods import adapted, brackets, edges, heads, looks, models
 from tests.judge.methods.cases import HEADS
 from tl_dyck.judge import Case, Question, methods
+from tl_dyck_hooks.probes import balance_violation, pair_drift
 
 Scores = Sequence[float | None]
 
@@ -150,7 +151,7 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
         of_brackets("differences", brackets.along(np.arange(0.5, 20) / 20), **SMOOTH),
     ),
     "magnitude": (Oracle(NUMPY, models.magnitude, ("weight",), (*ALL, "twins")),),
-    "snip": (Oracle("differences", models.snip, ("weight",), **SMOOTH),),
+    "snip": (Oracle("differences", models.snip, ("weight",), ("trained",), 1e-6),),
     "weight-distance": (
         of_models(NUMPY, lambda case: models.cosine(case) - 0.9, "same", cases=PAIRS),
     ),
@@ -159,14 +160,20 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     ),
     "test-set": (Oracle(NUMPY, models.test_set, ("stack", "same"), DRAWN),),
     "length-test": (Oracle(NUMPY, models.length_test, ("stack", "same"), DRAWN),),
+    # probes, each of which has an account of its own in `tests/hooks/probes`
     "balance": (
-        of_models("all prefixes listed", lambda case: 0.01 - models.balance(case), "stack",
-                  cases=ALONE),
+        of_models(
+            "the probe", lambda case: 0.01 - balance_violation(case.model).beta, "stack",
+            cases=ALONE,
+        ),
     ),
     "drift": (
         Oracle(
-            "a walk of depths",
-            lambda case, asked: [models.drift(case, each.target[0]) - 0.99 for each in asked],
+            "the probe",
+            lambda case, asked: [
+                pair_drift(case.model, case.task.distribution).accuracy(each.target[0]) - 0.99
+                for each in asked
+            ],
             ("stack",), ALONE,
         ),
     ),
