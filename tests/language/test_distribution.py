@@ -170,6 +170,3 @@ def test_long_strings_neither_underflow_nor_overflow(max_depth, q):
     tokens = distribution.sample(3, length, generator=torch.Generator().manual_seed(0))
     assert bool(distribution.language.is_complete(tokens).all())
     assert torch.isfinite(distribution.log_prob(tokens, mode="complete")).all()
-
-
-# --- errors ---------------------------------------------------------------------------------------

@@ -10,68 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.certify.oracles import READOUTS, random_rnn, rnns, tokens
+from tests.certify.oracles import READOUTS, in_long_double, random_rnn, rnns, tokens
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
-LONG = np.longdouble
-ERF_POINTS = 400
-
-
-def erf(x: np.ndarray) -> np.ndarray:
-    """The error function in extended precision: Gauss-Legendre on the integral of exp(-t²)."""
-    nodes, weights = (part.astype(LONG) for part in np.polynomial.legendre.leggauss(ERF_POINTS))
-    half = np.clip(x, -7, 7)[..., None] / 2
-    return (
-        (np.exp(-((half * (nodes + 1)) ** 2)) * weights).sum(-1)
-        * half[..., 0]
-        * 2
-        / np.sqrt(LONG(np.pi))
-    )
-
 
 def slow_logits(rnn: TwoLayerRNN, string: tuple[int, ...]) -> np.ndarray:
     """The transformer in long double, one token at a time, written from the formulas."""
-    c = rnn.config
-    w = {name: weight.numpy().astype(LONG) for name, weight in rnn.weights.items()}
-    full = string if c.bos_token is None else (c.bos_token, *string)
-    states = rnn.states(torch.tensor([full]))[0]
-    r = rnn.embed(torch.tensor(full), states).numpy().astype(LONG)
-
-    def norm(name: str, x: np.ndarray) -> np.ndarray:
-        kind = getattr(c, name)
-        if kind is None:
-            return x
-        x = x - x.mean(-1, keepdims=True)
-        x = x / np.sqrt((x**2).mean(-1, keepdims=True) + LONG(c.eps))
-        return x * w[f"{name}_w"] + w[f"{name}_b"] if kind == "ln" else x
-
-    x = norm("ln1", r)
-    attn = w["b_O"].copy()
-    for h in range(c.n_heads):
-        q, k, v = (x @ w[f"W_{n}"][h] + w[f"b_{n}"][h] for n in "QKV")
-        scores = k @ q[-1] / LONG(c.attn_scale)
-        p = np.exp(scores - scores.max())
-        attn = attn + (p @ v / p.sum()) @ w["W_O"][h]
-    if c.ln_c is not None:
-        centred = attn - attn.mean()
-        attn = centred / max(np.sqrt((centred**2).sum()), LONG(c.ln_c))
-    m = r[-1] + attn if c.residual else attn
-    if c.ln_mid is not None:
-        m = m - m.mean()
-        m = m / max(np.sqrt((m**2).sum()), LONG(c.ln_mid))
-    if c.act_fn is not None:
-        p = norm("ln2", m) @ w["W_in"] + w["b_in"]
-        inner = np.sqrt(LONG(2) / LONG(np.pi)) * (p + LONG("0.044715") * p**3)
-        hidden = {
-            "relu": np.maximum(p, 0),
-            "gelu": p / 2 * (1 + erf(p / np.sqrt(LONG(2)))),
-            "gelu_new": p / 2 * (1 + np.tanh(inner)),
-            "silu": p / (1 + np.exp(-p)),
-        }[c.act_fn]
-        m = m + hidden @ w["W_out"] + w["b_out"]
-    return norm("ln_final", m) @ w["W_U"] + w["b_U"]
+    bos = rnn.config.bos_token
+    return in_long_double(rnn, string if bos is None else (bos, *string))[1]
 
 
 @settings(max_examples=60)

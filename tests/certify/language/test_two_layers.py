@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.certify.language.test_decide import margins, random_model, task_of
+from tests.certify.oracles import in_long_double
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact import walks
 from tl_dyck.certify.exact.lower_layer import Below
@@ -92,13 +93,8 @@ def test_the_radius_covers_what_float64_loses() -> None:
     tokens = torch.tensor([[4, 0, 2, 3, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 0]])
     states = below.states(tokens)
     found = below.residual(tokens[0].numpy(), states[0].numpy())
-    w = {name: weight.numpy().astype(np.longdouble) for name, weight in first.weights.items()}
-    r = w["W_E"][tokens[0].numpy()]
-    q, k, v = (r @ w[f"W_{name}"][0] + w[f"b_{name}"][0] for name in "QKV")
-    for at in range(len(r)):
-        score = k[: at + 1] @ q[at] / np.longdouble(first.config.attn_scale)
-        weight = np.exp(score - score.max())
-        exact = r[at] + weight @ v[: at + 1] / weight.sum() @ w["W_O"][0] + w["b_O"]
+    for at in range(tokens.shape[1]):
+        exact, _ = in_long_double(first, tokens[0, : at + 1].tolist())
         off = abs(found.mid[at].astype(np.longdouble) - exact)
         assert (off <= found.rad[at]).all()
         assert found.rad[at].max() < 1e-9

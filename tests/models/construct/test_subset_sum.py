@@ -51,12 +51,3 @@ def test_many_items_reach_far_and_stay_exact() -> None:
     targets = torch.tensor([60.0, 7.3, -0.01], dtype=torch.float64)
     chosen = nearest_subsets(items, targets)
     assert (torch.where(chosen, items, 0.0).sum(1) - targets).abs().max() < 1e-6
-
-
-def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = torch.Generator().manual_seed(2)
-    items = torch.randn(7, 11, generator=generator, dtype=torch.float64)
-    targets = torch.randn(7, generator=generator, dtype=torch.float64)
-    whole = nearest_subsets(items, targets)
-    monkeypatch.setattr("tl_dyck.models.construct.subset_sum._CHUNK", 1)
-    assert torch.equal(nearest_subsets(items, targets), whole)
