@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.judge.test_recount import Recount
+from tests.judge.test_recount import Recount, margins
 from tl_dyck.judge import make_case
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.circuits import Circuits
@@ -36,7 +36,7 @@ def by_hand(
         np.take_along_axis(logits, np.maximum(each, 0)[..., None], -1)[..., 0]
         for each in (recount.right, (recount.right + 2) % (2 * recount.k))
     )
-    right = recount.margins(logits) > 1e-9
+    right = margins(logits, recount.right) > 1e-9
     kept = (weight * (right & asked).sum(1)).sum() / (weight * asked.sum(1)).sum()
     return ((mine - other) * asked).sum(1), kept, not (recount.intact & ~right).any()
 

@@ -17,6 +17,13 @@ CASES = [
 CASES += [("trained", 0), ("trained", 1), ("alone", 0)]
 
 
+def margins(logits: Array, right: Array) -> Array:
+    """How far the right bracket is ahead of the best other; infinite where none is right."""
+    is_right = np.arange(logits.shape[-1]) == right[..., None]
+    mine = np.where(is_right, logits, -np.inf).max(-1)
+    return np.where(right < 0, np.inf, mine - np.where(is_right, -np.inf, logits).max(-1))
+
+
 class Recount:
     """A model on all strings."""
 
@@ -24,15 +31,8 @@ class Recount:
         self.network, self.k = Network(case.model), case.task.n_types
         self.rows = strings(self.k, case.task.max_depth, case.length)
         self.right = right_brackets(self.rows)
-        self.intact = self.margins(self.network.run(self.rows).logits) > 1e-9
+        self.intact = margins(self.network.run(self.rows).logits, self.right) > 1e-9
         self.other = self.network.run(exchanged(self.rows, self.k)).z
-
-    def margins(self, logits: Array, rows: Any = slice(None)) -> Array:
-        """How far the right bracket is ahead of the best other; infinite where none is right."""
-        right = self.right[rows]
-        is_right = np.arange(logits.shape[-1]) == right[..., None]
-        mine = np.where(is_right, logits, -np.inf).max(-1)
-        return np.where(right < 0, np.inf, mine - np.where(is_right, -np.inf, logits).max(-1))
 
     def answer(self, kind: str, target: tuple[Any, ...]) -> bool:
         run, rows = self.network.run, self.rows
@@ -52,7 +52,7 @@ class Recount:
                 return scores
 
             logits = run(rows[row], scores=hide).logits
-            return bool(self.margins(logits, row)[0, -1] <= 1e-9)
+            return bool(margins(logits, self.right[row])[0, -1] <= 1e-9)
         elif kind == "pattern":
             n = rows.shape[1]
             flat = np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None]
@@ -65,7 +65,7 @@ class Recount:
             layer, head = target
             put = 0 * self.other[layer][head] if kind == "needed" else self.other[layer][head]
             logits = run(rows, z=lambda i, j, old: put if (i, j) == target else old).logits
-        return bool((self.intact & (self.margins(logits) <= 1e-9)).any())
+        return bool((self.intact & (margins(logits, self.right) <= 1e-9)).any())
 
 
 def test_five_hundred_answers_are_found_again() -> None:
