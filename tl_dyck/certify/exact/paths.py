@@ -117,6 +117,7 @@ def emission_costs(
     symbols: Array,
     groups: IntArray,
     allowed: BoolArray | None = None,
+    extra: Array | None = None,
 ) -> Costs:
     """Add up the costs of symbols.
 
@@ -125,9 +126,12 @@ def emission_costs(
         symbols: [S, B] cost of each symbol.
         groups: [B] the group that each column's strings belong to.
         allowed: [E, B] which emissions may be used; all if not given.
+        extra: [E] costs of emissions themselves.
     """
     padded = np.concatenate([symbols, np.zeros((1, symbols.shape[1]))])
     costs = _emission_sums(graph, padded)
+    if extra is not None:
+        costs += extra[:, None]
     if allowed is not None:
         costs[~allowed] = np.inf
     bundles = _least_of_bundles(graph, costs)
