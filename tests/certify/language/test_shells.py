@@ -10,7 +10,7 @@ import pytest
 from tests.certify.language.test_forms import FORMS, LANGUAGE, PROFILES, network
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.language import shells
-from tl_dyck.certify.language.boxes import Boxes
+from tl_dyck.certify.language.boxes import Boxes, _apart
 from tl_dyck.certify.language.claims import Signs
 from tl_dyck.certify.language.counted import NetworkSymbols
 from tl_dyck.certify.language.evaluator import Evaluator
@@ -60,3 +60,18 @@ def test_a_balanced_model_is_proved_in_one_box_per_ending() -> None:
     assert tally.boxes == 16
     assert tally.profiles == 0
     assert tally.proved > 0.69
+
+
+def test_what_no_pairs_can_take_from_the_stack() -> None:
+    symbols, rng = NetworkSymbols(network(FORMS[2]), LANGUAGE), np.random.default_rng(2)
+    form = Form(symbols, list(PROFILES.endings())[30], Objectives.margins(3, 7))
+    for root in (rng.normal(size=(4, 6)), rng.normal(size=(5, 5)), form.root):
+        coefficients = _apart(root)
+        rows = rng.integers(0, 9, (500, len(root))) * 1.0
+        rows[:, 0] = 1
+        nearest = np.linalg.lstsq(root[1:].T, -root[0], rcond=None)[0]  # as if pairs were real
+        rows[0, 1:] = np.maximum(nearest, 0)
+        assert np.all(np.linalg.norm(rows @ root, axis=1) >= rows @ coefficients)
+        assert np.all(coefficients[1:] <= 0)
+        rest = np.linalg.norm(root[0] + root[1:].T @ nearest)
+        assert coefficients[0] == pytest.approx(rest, abs=1e-9)
