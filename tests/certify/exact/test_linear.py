@@ -1,11 +1,17 @@
-"""One head and a linear readout: verdicts near ties."""
+"""One head and a linear readout: what is taken as known without a path, and verdicts near ties."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from tests.certify.exact.test_paths import listed
 from tests.certify.oracles import STATES, favouring, margins, random_rnn, strings_of
 from tl_dyck.certify import Delete, Duplicate, PerturbationSpace, Substitute
+from tl_dyck.certify.exact.attention import AttentionWeights
+from tl_dyck.certify.exact.layout import build_graph
+from tl_dyck.certify.exact.linear import denominators
+from tl_dyck.certify.exact.network import Network
 from tl_dyck_hooks.certifiers.exact import exact
 
 STRING = (0, 3, 1, 5)
@@ -14,11 +20,26 @@ SPACE = PerturbationSpace(
 )
 
 
+@pytest.mark.parametrize("sharpness", [1.0, 30.0])
+@pytest.mark.parametrize("state", STATES)
+def test_denominators_of_all_strings_lie_between_what_is_taken(
+    state: str, sharpness: float
+) -> None:
+    network = Network(random_rnn(0, state=state, sharpness=sharpness, bos_token=6))
+    graph = build_graph(network, SPACE.lattice(STRING))
+    attention = AttentionWeights(network, graph)
+    low, high = denominators(attention)
+    for group, paths in enumerate(listed(graph)):
+        sums = np.array([attention.weights[group, path].sum(0) for path in paths])
+        assert (low[group] < sums).all()
+        assert (sums < high[group]).all()
+
+
 @pytest.mark.parametrize("shift", [1e-3, 1e-6, 1e-8])
 @pytest.mark.parametrize("sharpness", [1.0, 30.0, 1000.0])
 def test_near_ties_are_those_of_running_every_string(sharpness: float, shift: float) -> None:
     """The least margin is set to ± shift by enumeration; weights underflow at the sharpest."""
-    for seed in range(10):
+    for seed in range(6):
         rnn = random_rnn(seed, sharpness=sharpness, d_vocab_out=2, state=STATES[seed % len(STATES)])
         least = margins(rnn, strings_of(rnn, SPACE, STRING), 0).min()
         for sign, status in ((1, "certified"), (-1, "falsified")):
