@@ -38,10 +38,7 @@ def test_values_lie_in_their_balls(
 @pytest.mark.parametrize("readout", READOUTS, ids=str)
 @pytest.mark.parametrize("n_heads", [1, 3])
 def test_error_bounds_are_small(readout: dict[str, Any], n_heads: int) -> None:
-    """No larger than rounding can explain.
-
-    (Not for any model: a layer norm of almost nothing magnifies errors.)
-    """
+    """No larger than rounding can explain, but where a layer norm of almost nothing magnifies."""
     rnn = random_rnn(0, n_heads=n_heads, **readout)
     values = Network(rnn).values_of([(0, 2, 4, 1, 3), (5,), (1, 1)], Objectives.margins(0, 3))
     assert (values.rad <= 1e-10 * abs(values.mid).max()).all()

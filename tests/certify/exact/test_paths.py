@@ -169,10 +169,7 @@ def test_a_narrowed_graph_has_the_strings_of_its_groups(state: str, kept: float)
 
 @pytest.mark.parametrize("state", ["none", "position"])
 def test_many_columns_are_computed_like_few(state: str) -> None:
-    """From 32 columns on other loops run.
-
-    Here each column is computed again by itself, with the same numbers.
-    """
+    """From 32 columns on other loops run; here each is computed again by itself."""
     space = PerturbationSpace(
         [(Substitute({0: [1, 3], 2: [3]}), 2), (Duplicate(), 1), (Delete([1]), 1)]
     )

@@ -110,10 +110,7 @@ def erased(case: Case, row: Row, answer: int) -> Array:
 
 
 def along(shares: Sequence[float]) -> Sizes:
-    """Size of the derivative by a factor on a bracket's embedding, by differences.
-
-    Its mean at these shares of the way from no embedding at all.
-    """
+    """Size of the mean derivative by a factor on a bracket, at shares of the way from none."""
 
     @singly
     def size(case: Case, row: Row, answer: int) -> Array:
