@@ -53,3 +53,14 @@ def test_files_and_wrong_lengths(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=rf"length must be in 1\.\.8, not {length}"):
             to_onnx(rnn, length)
     to_onnx(export_rnn(case("gpt").build(torch.float32, n_ctx=8)), 9)  # no positions, no limit
+
+
+def test_double_precision() -> None:
+    """By onnx's own evaluator, a second and independent reader."""
+    entry = case("relu-ln-4heads")
+    rnn, tokens = export_rnn(entry.build()), entry.tokens(1, 5, 11)
+    r = rnn.embed(tokens, rnn.states(tokens))
+    evaluator = onnx.reference.ReferenceEvaluator(to_onnx(rnn, 5, dtype=torch.float64))
+    (found,) = evaluator.run(None, {"embeddings": r.numpy()})
+    expected = rnn(tokens)[:, -1]
+    torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-10, atol=1e-10)
