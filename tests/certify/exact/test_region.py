@@ -1,0 +1,51 @@
+"""Ranges of the attention's output hold it on every string, whether or not signs are enough."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.certify.exact.test_linear import SPACE, STRING
+from tests.certify.exact.test_paths import listed
+from tests.certify.oracles import STATES, random_rnn
+from tl_dyck.certify.exact.attention import AttentionWeights, Items
+from tl_dyck.certify.exact.layout import build_graph
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.region import Region
+from tl_dyck.certify.lattice import KEEP
+
+
+@pytest.mark.parametrize("parted", [False, True])
+@pytest.mark.parametrize("n_heads", [1, 2])
+@pytest.mark.parametrize("state", STATES)
+def test_ranges_hold_every_string_and_signs_are_those_of_best_ranges(
+    state: str, n_heads: int, parted: bool
+) -> None:
+    network = Network(random_rnn(0, state=state, n_heads=n_heads, bos_token=6))
+    graph = build_graph(network, SPACE.lattice(STRING))
+    attention, rng, groups = AttentionWeights(network, graph), np.random.default_rng(0), []
+    kinds = np.array([*(option.kind for option in graph.lattice.options), KEEP])
+    allowed = (kinds[graph.option] == KEEP) | (rng.random(len(graph.option)) < 0.7) | (not parted)
+    outputs = []
+    for group, paths in enumerate(listed(graph, allowed)):
+        if paths:
+            weight = [attention.weights[group, path][..., None] for path in paths]
+            values = [graph.symbols.value.mid[path] for path in paths]
+            sums = [(w * v).sum(0) / w.sum(0) for w, v in zip(weight, values, strict=True)]
+            outputs.append(np.array(sums))
+            groups.append(group)
+    items = Items(np.array(groups), np.stack([allowed] * len(groups), 1) if parted else None)
+    region = Region.of_values(attention, items, np.array([each[0] for each in outputs]))
+    directions = rng.normal(size=(1, 40, *outputs[0].shape[1:]))
+    offsets = rng.normal(size=(1, 40)) - region.at_centre(directions).mean(0)
+    best, enough = region.ranges(directions), region.ranges(directions, offsets)
+    for low, high in (best, enough):
+        for item, each in enumerate(outputs):
+            seen = np.einsum("khe,she->sk", directions[0], each)
+            assert (low[item] <= seen).all()
+            assert (seen <= high[item]).all()
+    signs = [(low + offsets >= 0) * 1 - (high + offsets <= 0) * 1 for low, high in (best, enough)]
+    np.testing.assert_array_equal(*signs)
+    same = np.isclose(best, enough, rtol=0, atol=1e-12).all(0)
+    assert same[signs[0] == 0].all()
+    assert not same.all()
