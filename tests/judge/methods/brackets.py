@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -111,15 +110,17 @@ def erased(case: Case, row: Row, answer: int) -> Array:
 
 def along(shares: Sequence[float]) -> Sizes:
     """Size of the mean derivative by a factor on a bracket, at shares of the way from none."""
+    step = 1e-5
 
     @singly
     def size(case: Case, row: Row, answer: int) -> Array:
-        embed, step, slopes = _scaled(case, row, 0, 1), 1e-5, np.zeros(len(row))
-        for share, place in itertools.product(shares, range(len(row))):
-            for side in (1, -1):
-                moved = share * embed
-                moved[0, place] += side * step * embed[0, place]
-                slopes[place] += side * _difference(case, row, answer, moved) / (2 * step)
-        return abs(slopes) / len(shares)
+        embed = network(case.model).embed(np.array([row]))[0]
+        places = np.eye(len(row))[:, :, None]
+        ends = [s * embed + side * step * places * embed for s in shares for side in (1, -1)]
+        moved = np.concatenate(ends)
+        logits = network(case.model).run(np.array([row] * len(moved)), embed=moved).logits[:, -1]
+        told = differences(case.task.n_types, logits, np.full(len(moved), answer))
+        up, down = told.reshape(len(shares), 2, len(row)).sum(0)
+        return abs(up - down) / (2 * step * len(shares))
 
     return size
