@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.certify.proofs.common import (
+    CLAIMS,
+    ONE_MODEL,
     SMALL,
     N,
     check_file,
+    enumerated,
     rnn_of,
+    unpacked,
 )
+from tl_dyck import construct
+from tl_dyck.certify.check_language import check
 from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError, Proof
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config
-from tl_dyck.rnn import TwoLayerRNN
+from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
 
 def test_a_construction_is_proved_and_the_sentence_says_how_many_prefixes(proof):
@@ -67,3 +77,31 @@ def test_a_proof_goes_into_a_pipe_and_the_pipe_stays(proof, tmp_path):
     finally:
         os.close(end)
     assert (tmp_path / "pipe").is_fifo()
+
+
+@settings(max_examples=60)
+@given(
+    make=st.sampled_from([construct.balanced, construct.uniform_attention]),
+    floor=st.sampled_from([1e-5, 0.5, 1.0, 2.0]),  # LN_C's C: never larger than |u| / Z, to often
+    noise=st.sampled_from([0.0, 0.01, 0.03, 0.1]),
+    seed=st.integers(0, 1000),
+    claim=st.sampled_from(ONE_MODEL),
+)
+def test_what_is_proved_of_damaged_solutions_holds(make, floor, noise, seed, claim):
+    """Some are right on every prefix, some are wrong on few."""
+    rnn, generator = export_rnn(make(SMALL.language, n_ctx=16)), torch.Generator()
+    generator.manual_seed(seed)
+    weights = {
+        name: w * (1 + noise * torch.randn(w.shape, generator=generator, dtype=w.dtype))
+        for name, w in rnn.weights.items()
+    }
+    rnn = TwoLayerRNN(replace(rnn.config, ln_c=floor), weights)
+    margin = enumerated(rnn, SMALL.language, claim)
+    try:
+        data = prove_language(rnn, SMALL, N, claim).content
+    except NoProofError:
+        assert margin < 1e-6
+    else:
+        assert margin > 0
+        facts, arrays = unpacked(data)
+        assert CLAIMS[claim] in check(facts, arrays)
