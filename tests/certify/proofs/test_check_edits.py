@@ -119,7 +119,7 @@ def test_every_string_is_in_one_of_two_parts_and_in_no_other(drawn, step, j):
 
 
 @given(cases)
-@settings(max_examples=12)
+@settings(max_examples=20)
 @np.errstate(all="ignore")
 def test_every_stage_holds_what_it_is_on_every_string(drawn):
     """Norms, floors and activations over the whole group, where their remainders are large."""
