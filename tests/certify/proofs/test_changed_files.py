@@ -41,6 +41,8 @@ OTHER = np.uint16(LEAF + 1)
 
 CHANGES = {
     "longer": lambda facts, arrays: facts.update(length=21),
+    "a length that is no integer": lambda facts, arrays: facts.update(length=20.0),
+    "a depth that is no integer": lambda facts, arrays: facts.update(max_depth=3.0),
     "another format": lambda facts, arrays: facts.update(format="tl_dyck.proof/3"),
     "more types": lambda facts, arrays: facts.update(n_types=3),
     "another depth": lambda facts, arrays: facts.update(max_depth=4),
