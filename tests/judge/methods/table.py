@@ -148,7 +148,9 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "erasure": (of_brackets(NUMPY, brackets.erased),),
     "gradient-times-input": (of_brackets("differences", brackets.along([1.0]), **SMOOTH),),
     "integrated-gradients": (
-        of_brackets("differences", brackets.along(np.arange(0.5, 20) / 20), **SMOOTH),
+        of_brackets(
+            "differences", brackets.along(np.arange(0.5, 20) / 20), **SMOOTH | {"atol": 1e-5}
+        ),
     ),
     "magnitude": (Oracle(NUMPY, models.magnitude, ("weight",), (*ALL, "twins")),),
     "snip": (Oracle("differences", models.snip, ("weight",), ("trained",), 1e-6),),
