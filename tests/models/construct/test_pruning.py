@@ -6,6 +6,7 @@ import copy
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from tl_dyck import (
 )
 from tl_dyck.models.construct.plan import Plan
 from tl_dyck.models.construct.pruning import prune
+from tl_dyck.models.construct.target import read_target
 
 TASK = DyckTask(name="small", n_types=1, max_depth=2)
 
@@ -56,6 +58,42 @@ SHAPES = [
     {"embedding": "onehot"},
     {"attention": "uniform"},
 ]
+
+
+# --- the target as matrices -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fields", SHAPES)
+def test_target_matrices_compute_what_the_model_does(fields: dict[str, Any]) -> None:
+    """Eq. 6 in plain numpy from the matrices, also when they are filled up to larger sizes."""
+    model = small(seed=3, size=0.5, **fields)
+    cfg = model.cfg
+    tokens = some_tokens(4, 9)
+    for extra in (0, 2):
+        target = read_target(
+            model, cfg.n_layers + extra, cfg.n_heads + extra, cfg.d_model + extra, cfg.d_mlp + extra
+        )
+        for row, logits in zip(tokens, model(tokens).detach().numpy(), strict=True):
+            if target.embed is None:
+                x = np.zeros((9, cfg.d_model + extra))
+                x[:, : cfg.d_model] = model.embed(row[None])[0].numpy()
+            else:
+                x = target.embed[row].numpy()
+            one = np.ones((9, 1))
+            for layer in target.layers:
+                wide = np.hstack([x, one])
+                out = np.zeros_like(x)
+                for M, O_ in zip(layer.scores.numpy(), layer.values.numpy(), strict=True):
+                    for i in range(9):
+                        weight = np.exp(wide[i] @ M @ wide[: i + 1].T)
+                        out[i] += weight @ wide[: i + 1] @ O_ / weight.sum()
+                out -= out[:, : cfg.d_model].mean(1, keepdims=True) * (
+                    np.arange(x.shape[1]) < cfg.d_model
+                )
+                x = x + out / np.maximum(np.linalg.norm(out, axis=1, keepdims=True), target.ln_c)
+                hidden = np.maximum(np.hstack([x, one]) @ layer.w_in.numpy(), 0)
+                x = x + np.hstack([hidden, one]) @ layer.w_out.numpy()
+            assert np.allclose(np.hstack([x, one]) @ target.unembed.numpy(), logits, atol=1e-12)
 
 
 # --- pruning --------------------------------------------------------------------------------------
