@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tl_dyck.tasks import DyckTask
@@ -112,10 +112,3 @@ def stacks(row: Sequence[int]) -> list[list[int]]:
             assert row[stack.pop()] == token - 1
         found.append([*stack])
     return found
-
-
-def tops(row: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Of such a string: each place after which a bracket is open, and the last of them."""
-    for place, stack in enumerate(stacks(row)):
-        if stack:
-            yield place, row[stack[-1]]

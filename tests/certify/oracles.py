@@ -26,6 +26,7 @@ from tl_dyck.rnn import RNNConfig, TwoLayerRNN, weight_shapes
 
 VOCABULARY = 7  # three types of brackets, and BOS where there is one
 LANGUAGE = DyckLanguage(3, 3)
+LONG = np.longdouble
 
 
 def brute_force(
@@ -98,6 +99,56 @@ def margins(
         logits = rnn(torch.tensor([bos + strings[i] for i in rows]))[:, -1].numpy()
         result[rows] = logits[:, target] - np.delete(logits, target, axis=1).max(1)
     return result
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    """The error function in extended precision: Gauss-Legendre on the integral of exp(-t²)."""
+    nodes, weights = (part.astype(LONG) for part in np.polynomial.legendre.leggauss(400))
+    half = np.clip(x, -7, 7)[..., None] / 2
+    integral = (np.exp(-((half * (nodes + 1)) ** 2)) * weights).sum(-1) * half[..., 0]
+    return integral * 2 / np.sqrt(LONG(np.pi))
+
+
+def in_long_double(rnn: TwoLayerRNN, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """What an RNN has in its stream after the last token, and its logits, in 80-bit floats."""
+    c = rnn.config
+    w = {name: weight.numpy().astype(LONG) for name, weight in rnn.weights.items()}
+    full = torch.tensor(list(tokens))
+    r = rnn.embed(full, rnn.states(full[None])[0]).numpy().astype(LONG)
+
+    def norm(name: str, x: np.ndarray) -> np.ndarray:
+        kind = getattr(c, name)
+        if kind is None:
+            return x
+        x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x**2).mean(-1, keepdims=True) + LONG(c.eps))
+        return x * w[f"{name}_w"] + w[f"{name}_b"] if kind == "ln" else x
+
+    def limited(x: np.ndarray, floor: float | None) -> np.ndarray:
+        if floor is None:
+            return x
+        x = x - x.mean()
+        return x / max(np.sqrt((x**2).sum()), LONG(floor))
+
+    x, attn = norm("ln1", r), w["b_O"].copy()
+    for h in range(c.n_heads):
+        q, k, v = (x @ w[f"W_{n}"][h] + w[f"b_{n}"][h] for n in "QKV")
+        scores = k @ q[-1] / LONG(c.attn_scale)
+        p = np.exp(scores - scores.max())
+        attn = attn + (p @ v / p.sum()) @ w["W_O"][h]
+    attn = limited(attn, c.ln_c)
+    m = limited(r[-1] + attn if c.residual else attn, c.ln_mid)
+    if c.act_fn is not None:
+        p = norm("ln2", m) @ w["W_in"] + w["b_in"]
+        inner = np.sqrt(LONG(2) / LONG(np.pi)) * (p + LONG("0.044715") * p**3)
+        hidden = {
+            "relu": np.maximum(p, 0),
+            "gelu": p / 2 * (1 + erf(p / np.sqrt(LONG(2)))),
+            "gelu_new": p / 2 * (1 + np.tanh(inner)),
+            "silu": p / (1 + np.exp(-p)),
+        }[c.act_fn]
+        m = m + hidden @ w["W_out"] + w["b_out"]
+    return m, norm("ln_final", m) @ w["W_U"] + w["b_U"]
 
 
 def strings_of(

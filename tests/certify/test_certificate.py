@@ -7,7 +7,6 @@ import json
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from tests.certify.oracles import SpaceRecipe, spaces, tokens
 from tl_dyck.certify import (
     Certificate,
-    Duplicate,
     Edit,
     Symbols,
     Witness,
@@ -25,7 +23,6 @@ from tl_dyck.certify import (
     parse_space,
     passages,
 )
-from tl_dyck.certify.display import plain
 from tl_dyck.certify.spaces import placed
 from tl_dyck.language import DyckStringError
 from tl_dyck.models import construct
@@ -81,15 +78,6 @@ def test_html_is_escaped() -> None:
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert "a &lt; b &amp; c" in page
-
-
-def test_plain_values_are_what_json_can_say() -> None:
-    value = {"a": (1, math.inf), "b": WITNESS, "c": Duplicate(), "d": None, "e": np.float64(0.5)}
-    found = plain({**value, "f": np.arange(2), "g": np.bool_(True)})
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found["a"] == [1, None]
-    assert found["b"]["tokens"] == list(WITNESS.tokens)
-    assert (found["d"], found["e"], found["f"], found["g"]) == (None, 0.5, [0, 1], True)
 
 
 def test_a_certificate_carries_its_text() -> None:

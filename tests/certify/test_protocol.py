@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 
 from tests.cases import case
 from tests.certify.oracles import random_rnn
-from tests.test_registry import Shelf, shelf  # noqa: F401  (a fixture)
 from tl_dyck.certify import (
     Asker,
     Certificate,
@@ -43,20 +41,6 @@ SPACE = PerturbationSpace(
     [(Duplicate(), 1), (Delete([1, 2]), 1), (Substitute({0: [1, 2], 3: [4], 5: [0]}), 1)]
 )
 STRING = (0, 3, 1, 5)
-
-TOY = '''
-from tl_dyck.certify import conclude
-import time
-
-
-def sampling(rnn, tokens, target, space, *, time_limit=None, n=1):
-    """Tries a few strings, and proves nothing."""
-    started = time.perf_counter()
-    strings = list(space.enumerate(tokens))[:n]
-    return conclude(rnn, tokens, target, space, certifier="toy", lower=-float("inf"), \
-string=strings[-1],
-                    started=started, reason=f"tried {n} strings")
-'''
 
 
 @pytest.fixture
@@ -175,25 +159,6 @@ class TestWhatUsersGet:
         with pytest.raises(CertifyError, match="token 99"):
             next(each)
 
-    def test_workers_know_what_this_script_has_registered(self, registered: Any) -> None:
-        def mine(
-            rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any
-        ) -> Certificate:
-            found = certifiers.get("exact")(rnn, tokens, target, space, **options)
-            return dataclasses.replace(found, reason=f"by {os.getpid()}")
-
-        registered("mine", mine)
-        strings = [(0, 3, t % 6, 5) for t in range(9)]
-        alone = certify_many(random_rnn(5), strings, None, SPACE, "mine")
-        found = certify_many(random_rnn(5), strings, None, SPACE, "mine", n_jobs=2)
-        assert [c.reason for c in alone] == [f"by {os.getpid()}"] * 9
-        assert f"by {os.getpid()}" not in {c.reason for c in found}
-        assert [(c.tokens, c.status, c.lower) for c in found] == [
-            (c.tokens, c.status, c.lower) for c in alone
-        ]
-        with pytest.raises(UnknownNameError, match="unknown certifier 'my'"):
-            certify_many(random_rnn(5), strings, None, SPACE, "my", n_jobs=2)
-
     @pytest.mark.parametrize("fails", [False, True])
     def test_one_thread_inside_and_the_users_number_after(
         self, fails: bool, monkeypatch: pytest.MonkeyPatch
@@ -247,20 +212,6 @@ class TestQuestionsWithoutAnswers:
 
 
 class TestThirdParties:
-    def test_a_certifier_installed_by_entry_point(self, shelf: Shelf) -> None:  # noqa: F811
-        shelf.install(
-            "toy-certifier", TOY, {"toy": "toy_certifier:sampling"}, group="tl_dyck.certifiers"
-        )
-        try:
-            assert "toy" in list_certifiers()
-            assert "toy_certifier" not in shelf.loaded()
-            certificate = certify(random_rnn(0), STRING, 0, SPACE, "toy", n=3)
-            assert certificate.certifier == "toy"
-            if certificate.status == "unknown":
-                assert certificate.reason == "tried 3 strings"
-        finally:
-            certifiers.unregister("toy")
-
     def test_a_string_outside_the_space_is_found_out(self, registered: Any) -> None:
         def liar(
             rnn: TwoLayerRNN, tokens: Any, target: int, space: Any, **options: Any

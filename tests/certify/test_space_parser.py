@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.test_registry import Shelf, shelf  # noqa: F401  (a fixture)
 from tl_dyck import register_transformation
 from tl_dyck.certify import (
     Delete,

@@ -1,19 +1,17 @@
-"""Circuits, held to a walk through one string at a time, to every order and to every subset."""
+"""Circuits, held to a recount of all strings in numpy, to every order and to every subset."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from tests.enumerated import tops
-from tl_dyck.judge import Case, make_case
+from tests.judge.test_recount import Recount, margins
+from tl_dyck.judge import make_case
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.circuits import Circuits
 from tl_dyck.judge.facts import Enumeration, head_facts
@@ -22,78 +20,48 @@ SMALL = {"n_types": 3, "max_depth": 2}
 
 
 def by_hand(
-    case: Case, circuit: Collection[tuple[int, int]], zeros: bool = False
-) -> tuple[dict[tuple[int, ...], float], float, bool]:
+    recount: Recount, weight: np.ndarray, circuit: Collection[tuple[int, int]], zeros: bool = False
+) -> tuple[np.ndarray, float, bool]:
     """Of each string the sum of logit differences, the share that is right, whether none is lost.
 
-    The right bracket is found by a stack, heads outside by hooks of our own.
+    Heads outside the circuit put out nothing, or what they do on strings of the next type.
     """
-    cfg, n = case.model.cfg, case.task.language.n_brackets
-    sums, kept, asked_in_all, lost = {}, 0.0, 0.0, False
-    for string in case.task.language.enumerate(case.length, "prefix").tolist():
-        row = [case.task.language.bos_token, *string]
-        other = torch.tensor([[row[0], *((token + 2) % n for token in string)]])
-        with torch.no_grad():
-            _, cache = case.model.run_with_cache(other)
-            intact = case.model(torch.tensor([row]))[0]
 
-        def hook(z: Tensor, hook: Any, cache: Any = cache) -> Tensor:
-            for head in range(cfg.n_heads):
-                if (hook.layer(), head) not in circuit:
-                    z[:, :, head] = 0 if zeros else cache[hook.name][:, :, head]
-            return z
+    def put(layer: int, head: int, z: np.ndarray) -> np.ndarray:
+        outside = 0 * z if zeros else recount.other[layer][head]
+        return z if (layer, head) in circuit else outside
 
-        hooks = [(f"blocks.{layer}.attn.hook_z", hook) for layer in range(cfg.n_layers)]
-        with torch.no_grad():
-            logits = case.model.run_with_hooks(torch.tensor([row]), fwd_hooks=hooks)[0]
-        p = float(case.task.distribution.log_prob(torch.tensor([row]), mode="prefix").exp())
-        sums[tuple(row)] = 0.0
-        for place, top in tops(row):
-            answer = top + 1
-            sums[tuple(row)] += float(logits[place, answer] - logits[place, (answer + 2) % n])
-            right, before = (
-                all(
-                    found[place, answer] > x + 1e-9
-                    for i, x in enumerate(found[place])
-                    if i != answer
-                )
-                for found in (logits, intact)
-            )
-            kept += p * right
-            asked_in_all += p
-            lost |= before and not right
-    return sums, kept / asked_in_all, not lost
-
-
-def closings(row: tuple[int, ...]) -> int:
-    """At how many places of a string something is open."""
-    depths = np.cumsum([1 if token % 2 == 0 else -1 for token in row[1:]])
-    return int((depths > 0).sum())
+    logits, asked = recount.network.run(recount.rows, z=put).logits, recount.right >= 0
+    mine, other = (
+        np.take_along_axis(logits, np.maximum(each, 0)[..., None], -1)[..., 0]
+        for each in (recount.right, (recount.right + 2) % (2 * recount.k))
+    )
+    right = margins(logits, recount.right) > 1e-9
+    kept = (weight * (right & asked).sum(1)).sum() / (weight * asked.sum(1)).sum()
+    return ((mine - other) * asked).sum(1), kept, not (recount.intact & ~right).any()
 
 
 @pytest.mark.parametrize(("layers", "zeros"), [(1, False), (2, False), (2, True)])
 def test_what_a_circuit_does_is_as_counted_by_hand(layers: int, zeros: bool) -> None:
     made, _ = make_case("balanced", 3, n_layers=layers, n_heads=2, true_share=0.99, **SMALL)
     case = replace(made, length=5, tokens=made.tokens[:20, :6])
-    circuits = Circuits(case, zeros=zeros)
+    circuits, recount = Circuits(case, zeros=zeros), Recount(case)
     assert len(circuits.heads) == 2 * layers
-    none, whole = by_hand(case, (), zeros), by_hand(case, circuits.heads)
-    probability = {
-        row: float(case.task.distribution.log_prob(torch.tensor([row]), mode="prefix").exp())
-        for row in none[0]
-    }
-    seen = [tuple(row) for row in case.tokens.tolist()]
+    closings = (recount.right >= 0).sum(1)
+    weight = case.task.distribution.log_prob(torch.tensor(recount.rows), mode="prefix").exp()
+    weight = weight.numpy()
+    places = {tuple(row): place for place, row in enumerate(recount.rows.tolist())}
+    seen = [places[tuple(row)] for row in case.tokens.tolist()]
 
-    def m(sums: dict[tuple[int, ...], float]) -> tuple[float, float]:
-        every = sum(p * sums[row] for row, p in probability.items())
-        every /= sum(p * closings(row) for row, p in probability.items())
-        return sum(sums[row] for row in seen) / sum(map(closings, seen)), every
+    def m(sums: np.ndarray) -> tuple[float, float]:
+        every = (weight * sums).sum() / (weight * closings).sum()
+        return sums[seen].sum() / closings[seen].sum(), every
 
-    low, high = m(none[0]), m(whole[0])
+    low, high = (m(by_hand(recount, weight, each, zeros)[0]) for each in ((), circuits.heads))
     some = [circuits.heads[-1:], circuits.heads[:1], circuits.heads[1:]]
     differ = set()
     for circuit in some:
-        sums, kept, sound = by_hand(case, circuit, zeros)
+        sums, kept, sound = by_hand(recount, weight, circuit, zeros)
         found = circuits.outcome(circuit)
         expected = [(a - b) / (c - b) for a, b, c in zip(m(sums), low, high, strict=True)]
         assert found.faithfulness == pytest.approx(expected[0], abs=1e-9)

@@ -1,16 +1,18 @@
-"""Edges, held to a forward pass of our own that keeps every term of the stream apart."""
+"""Edges, held to a forward pass of our own in which one reader alone reads a changed sum."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from typing import Any
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from tests.enumerated import tops
+from tests.judge.methods.cases import network
+from tests.judge.methods.edges import change, read_by_one
+from tests.judge.methods.heads import logit_differences, other_rows, right_of, rights, run
+from tests.judge.methods.network import strings
 from tl_dyck.judge import Case, JudgeError, make_case
 from tl_dyck.judge.built_cases import small_task
 from tl_dyck.judge.edges import Edge, Edges, edge_facts
@@ -44,65 +46,6 @@ def enumerated(case: Case) -> Enumeration:
     return Enumeration(case.model, case.task.language, case.length, case.task.distribution)
 
 
-def heads_of(block: Any, read: Tensor) -> list[Tensor]:
-    """What each head puts out where it reads a stream, ``[pos, d_head]``, key by key."""
-    attn, found = block.attn, []
-    read = block.ln1(read[None])[0]
-    for head in range(attn.W_Q.shape[0]):
-        q, k, v = (
-            read @ getattr(attn, f"W_{name}")[head] + getattr(attn, f"b_{name}")[head]
-            for name in "QKV"
-        )
-        rows = []
-        for query in range(len(read)):
-            scores = [
-                math.exp(float(q[query] @ k[key]) / attn.attn_scale) for key in range(query + 1)
-            ]
-            rows.append(sum(s * v[key] for key, s in enumerate(scores)) / sum(scores))
-        found.append(torch.stack(rows))
-    return found
-
-
-def passed(model: Any, row: list[int], other: list[Tensor], edge: Edge | None) -> tuple[Any, Any]:
-    """Logits with one edge exchanged; and what embedding and heads put out, by layer.
-
-    Args:
-        model: of two layers.
-        row: a string.
-        other: the second of what this returned for the other string.
-        edge: which is exchanged; None for none.
-    """
-
-    def added(block: Any, z: list[Tensor]) -> Tensor:
-        out = sum(each @ block.attn.W_O[head] for head, each in enumerate(z)) + block.attn.b_O
-        return block.ln1_post(out[None])[0] if hasattr(block, "ln1_post") else out
-
-    terms: list[Tensor] = [model.embed(torch.tensor([row]))[0]]
-    puts: list[Any] = [terms[0]]
-    places: dict[int, int] = {}  # of what a layer's attention adds, among the terms
-
-    def stream(reader: Any) -> Tensor:
-        read = list(terms)
-        if edge is not None and edge.reader == reader:
-            if edge.source is None:
-                read[0] = other[0]
-            else:
-                layer, head = edge.source
-                z = list(puts[1 + layer])
-                z[head] = other[1 + layer][head]
-                read[places[layer]] = added(model.blocks[layer], z)
-        return sum(read)
-
-    for layer, block in enumerate(model.blocks):
-        z = [heads_of(block, stream((layer, head)))[head] for head in range(2)]
-        puts.append(z)
-        places[layer] = len(terms)
-        terms.append(added(block, z))
-        terms.append(block.mlp(block.ln2(stream((layer, None))[None]))[0])
-    last = getattr(model, "ln_final", torch.nn.Identity())
-    return model.unembed(last(stream(None)[None]))[0], puts
-
-
 @pytest.mark.parametrize("block", ["eq6", "gpt"])
 @torch.no_grad()
 def test_every_edge_is_as_in_a_pass_of_our_own(block: str) -> None:
@@ -111,37 +54,29 @@ def test_every_edge_is_as_in_a_pass_of_our_own(block: str) -> None:
     assert Counter(edge.kind for edge in facts) == {
         "embedding → head": 4, "head → head": 4, "head → MLP": 6, "head → logits": 4
     }  # fmt: skip
-    n, k = case.task.language.n_brackets, case.task.n_types
-    moved, lost, nats = (dict.fromkeys(facts, 0.0) for _ in range(3))
-    asked, whole = 0.0, 0.0
+    case = replace(case, tokens=torch.tensor(strings(3, 2, N)))
+    embed, right = network(case.model).embed(case.tokens.numpy()), rights(case)
+    weight = case.task.distribution.log_prob(case.tokens, mode="prefix").exp().numpy()
+    weight = weight[:, None] * (right >= 0)
+    weight /= weight.sum()
 
-    def ahead(logits: Tensor, right: int) -> float:
-        return float(k * logits[right] - logits[1:n:2].sum()) / (k - 1)
+    def found(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Difference of logits, log-probability, and whether the right one is the first."""
+        said = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        return logit_differences(case, logits), right_of(said, right), logits.argmax(-1) == right
 
-    for string in case.task.language.enumerate(N, "prefix").tolist():
-        row = [case.task.language.bos_token, *string]
-        far, other = passed(case.model, [row[0], *((t + 2) % n for t in string)], [], None)
-        intact, _ = passed(case.model, row, other, None)
-        torch.testing.assert_close(intact, case.model(torch.tensor([row]))[0])
-        p = float(case.task.distribution.log_prob(torch.tensor([row]), mode="prefix").exp())
-        after = {edge: passed(case.model, row, other, edge)[0] for edge in facts}
-        for place, top in tops(row):
-            asked += p
-            right = top + 1
-            whole += p * (ahead(far[place], right) - ahead(intact[place], right))
-            for edge, logits in after.items():
-                before, now = intact[place], logits[place]
-                moved[edge] += p * (ahead(now, right) - ahead(before, right))
-                told = [float(each[right] - each.exp().sum().log()) for each in (now, before)]
-                nats[edge] += p * (told[0] - told[1])
-                lost[edge] += p * (int(before.argmax()) == right != int(now.argmax()))
+    intact, far = (found(run(case, rows).logits) for rows in (None, other_rows(case)))
     for edge, fact in facts.items():
-        told = fact.sizes
-        assert told["logits"] == pytest.approx(abs(moved[edge]) / asked, abs=1e-9), str(edge)
-        assert told["of the difference"] == pytest.approx(abs(moved[edge] / whole), abs=1e-9)
-        assert told["nats"] == pytest.approx(abs(nats[edge]) / asked, abs=1e-9), str(edge)
-        assert fact.effect == pytest.approx(lost[edge] / asked, abs=1e-12), str(edge)
-        assert fact.answer == (lost[edge] > 0)
+        delta = change(case, edge.source, through=True)
+        after = found(read_by_one(case, embed, delta, edge.reader))
+        moved, told = (abs((weight * (after[i] - intact[i])).sum()) for i in (0, 1))
+        assert fact.sizes["logits"] == pytest.approx(moved, abs=1e-9), str(edge)
+        whole = abs((weight * (far[0] - intact[0])).sum())
+        assert fact.sizes["of the difference"] == pytest.approx(moved / whole, abs=1e-9)
+        assert fact.sizes["nats"] == pytest.approx(told, abs=1e-9), str(edge)
+        lost = (weight * (intact[2] & ~after[2])).sum()
+        assert fact.effect == pytest.approx(lost, abs=1e-12), str(edge)
+        assert fact.answer == (lost > 0)
     assert {fact.answer for fact in facts.values()} == {True, False}
     assert min(fact.sizes["logits"] for fact in facts.values()) > 1e-5, "nothing to tell apart"
 

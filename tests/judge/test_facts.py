@@ -1,57 +1,18 @@
-"""Facts against a second way of finding them: one prefix at a time, by hooks of our own."""
+"""Facts against a second way of finding them; those that are enumerated are in `test_recount`."""
 
 from __future__ import annotations
 
 import copy
-from functools import lru_cache
 
 import pytest
 import torch
-from torch import Tensor
 
+from tests.judge.methods.cases import network
+from tests.judge.methods.network import right_brackets
+from tests.judge.test_recount import Recount
 from tl_dyck import certify_language
 from tl_dyck.judge import list_kinds, make_case
 from tl_dyck.judge.facts import answers_alike, rivals
-
-
-def right_answer(tokens: list[int]) -> int | None:
-    """The bracket that closes the top of the stack, by a stack; None if nothing is open."""
-    stack: list[int] = []
-    for token in tokens[1:]:
-        if token % 2 == 0:
-            stack.append(token)
-        else:
-            stack.pop()
-    return stack[-1] + 1 if stack else None
-
-
-def all_right(logits: Tensor, answers: Tensor) -> Tensor:
-    """Of each string whether the right bracket is first after it, by more than rounding."""
-    last, right = logits[:, -1], answers[:, None]
-    others = last.scatter(1, right, -torch.inf).max(1).values
-    return last.gather(1, right)[:, 0] > others + 1e-8
-
-
-@lru_cache
-def prefixes_of(kind: str, seed: int) -> list[tuple[Tensor, Tensor]]:
-    """Every prefix that leaves a bracket open, and that the model closes right, and with which.
-
-    Length by length.
-
-    Facts come from one pass over the longest strings; this is one for each length.
-    """
-    case, _ = make_case(kind, seed)
-    language = case.task.language
-    found = []
-    for length in range(1, case.length + 1):
-        rows = [[language.bos_token, *row] for row in language.enumerate(length, "prefix").tolist()]
-        known = [(row, answer) for row in rows if (answer := right_answer(row)) is not None]
-        tokens, answers = (torch.tensor(part) for part in zip(*known, strict=True))
-        with torch.no_grad():
-            good = all_right(case.model(tokens), answers)
-        assert good.double().mean() > 0.99
-        found.append((tokens[good], answers[good]))
-    return found
 
 
 def test_the_same_seed_gives_the_same_case() -> None:
@@ -115,14 +76,11 @@ def test_what_is_said_of_long_strings(kind: str) -> None:
                 tokens = torch.tensor([[language.bos_token, *brackets.tolist()]])
                 assert len(brackets) <= longest
             with torch.no_grad():
-                logits = case.model(tokens)
-            wrong = 0
-            for row, row_logits in zip(tokens, logits, strict=True):
-                places = range(1, len(row)) if fact.answer else [len(row) - 1]
-                for end in places:
-                    answer = right_answer(row[: end + 1].tolist())
-                    if answer is not None:
-                        wrong += int(row_logits[end].argmax()) != answer
+                said = case.model(tokens).argmax(-1).numpy()
+            right = right_brackets(tokens.numpy())
+            if not fact.answer:
+                right[:, :-1] = -1
+            wrong = (said != right)[right >= 0].sum()
             assert (wrong == 0) == fact.answer, fact
 
 
@@ -152,15 +110,17 @@ def test_nothing_is_said_of_what_is_neither_proved_nor_refuted() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_twins_are_alike_or_not_length_by_length(seed: int) -> None:
+def test_twins_are_alike_or_not(seed: int) -> None:
     case, facts = make_case("twins", seed)
     fact = next(fact for fact in facts if fact.question.kind == "same")
-    alike = True
-    with torch.no_grad():
-        for tokens, _ in prefixes_of("twins", seed):
-            a, b = (model(tokens)[:, -1, 1:4:2].argmax(-1) for model in (case.model, case.other))
-            alike = alike and bool((a == b).all())
-    assert alike == fact.answer
+    recount = Recount(case)
+    asked = recount.intact & (recount.right >= 0)
+    assert recount.intact.mean() > 0.99
+    a, b = (
+        network(model).run(recount.rows).logits[..., 1:4:2].argmax(-1)
+        for model in (case.model, case.other)
+    )
+    assert bool((a == b)[asked].all()) == fact.answer
     shared = [
         name
         for name, weight in case.model.named_parameters()

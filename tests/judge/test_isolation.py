@@ -47,31 +47,16 @@ def replace_forward(case: Any) -> None:
     case.model.forward = lambda *_, **__: torch.zeros(1)
 
 
-def set_field(name: str, value: Any) -> Trick:
-    return lambda case: object.__setattr__(case, name, value)
-
-
 #: What is done to the case that was handed out: it is thrown away.
 TO_THE_CASE: dict[str, Trick] = {
     "hook left on": lambda case: case.model.add_hook("blocks.0.attn.hook_z", zero),
-    "permanent hook": lambda case: case.model.add_perma_hook("blocks.0.attn.hook_z", zero),
-    "torch hook": lambda case: case.model.register_forward_hook(lambda *_: torch.zeros(1)),
-    "half": lambda case: case.model.half(),
     "weights in place": spoil_weights,
-    "weights by data": lambda case: case.model.W_U.data.mul_(-1),
     "tokens in place": lambda case: case.tokens.fill_(int(case.tokens[0, 1])),
-    "tokens replaced": set_field("tokens", None),
-    "length": set_field("length", 1),
-    "model taken away": set_field("model", None),
     "module swapped": swap,
-    "train mode": lambda case: case.model.train(),
-    "no gradients": lambda case: case.model.requires_grad_(False),
     "gradients": grow_gradients,
     "configuration": lambda case: setattr(case.model.cfg, "n_heads", 7),
     "forward of the instance": replace_forward,
-    "module deleted": lambda case: delattr(case.model, "unembed"),
     "task": lambda case: object.__setattr__(case.task, "max_depth", 1),
-    "language": lambda case: vars(case.task).clear(),
     "torch's seed": lambda case: torch.manual_seed(1),
     "numpy's seed": lambda case: np.random.seed(1),  # noqa: NPY002
     "Python's seed": lambda case: random.seed(1),

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.judge.methods.network import Network, right_brackets, stacks
-from tests.judge.test_recount import strings
+from tests.judge.methods.network import Network, right_brackets, stacks, strings
 from tl_dyck.judge import Fact, Question, make_case
 from tl_dyck.judge.cheats import norms_along
 from tl_dyck.judge.edges import Edge

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.judge.methods.network import Network, exchanged, right_brackets
+from tests.judge.methods.network import Network, exchanged, right_brackets, strings
 from tl_dyck.judge import make_case
 
 Array = np.ndarray
@@ -17,18 +17,11 @@ CASES = [
 CASES += [("trained", 0), ("trained", 1), ("alone", 0)]
 
 
-def strings(k: int, deepest: int, length: int) -> Array:
-    """All prefixes of that many brackets, BOS first: token 2t opens type t, 2t + 1 closes it."""
-    rows: list[tuple[list[int], list[int]]] = [([2 * k], [])]
-    for _ in range(length):
-        longer = []
-        for row, held in rows:
-            if held:
-                longer.append(([*row, 2 * held[-1] + 1], held[:-1]))
-            if len(held) < deepest:
-                longer += [([*row, 2 * t], [*held, t]) for t in range(k)]
-        rows = longer
-    return np.array([row for row, _ in rows])
+def margins(logits: Array, right: Array) -> Array:
+    """How far the right bracket is ahead of the best other; infinite where none is right."""
+    is_right = np.arange(logits.shape[-1]) == right[..., None]
+    mine = np.where(is_right, logits, -np.inf).max(-1)
+    return np.where(right < 0, np.inf, mine - np.where(is_right, -np.inf, logits).max(-1))
 
 
 class Recount:
@@ -38,14 +31,8 @@ class Recount:
         self.network, self.k = Network(case.model), case.task.n_types
         self.rows = strings(self.k, case.task.max_depth, case.length)
         self.right = right_brackets(self.rows)
-        self.intact = self.margins(self.network.run(self.rows).logits) > 1e-9
+        self.intact = margins(self.network.run(self.rows).logits, self.right) > 1e-9
         self.other = self.network.run(exchanged(self.rows, self.k)).z
-
-    def margins(self, logits: Array) -> Array:
-        """How far the right bracket is ahead of the best other; infinite where none is right."""
-        is_right = np.arange(logits.shape[-1]) == self.right[..., None]
-        mine = np.where(is_right, logits, -np.inf).max(-1)
-        return np.where(self.right < 0, np.inf, mine - np.where(is_right, -np.inf, logits).max(-1))
 
     def answer(self, kind: str, target: tuple[Any, ...]) -> bool:
         run, rows = self.network.run, self.rows
@@ -58,14 +45,14 @@ class Recount:
             self.network.w[name] = saved
         elif kind == "token":
             tokens, place = target
-            (row,) = np.flatnonzero((rows == tokens).all(1))
+            row = np.flatnonzero((rows == tokens).all(1))
 
             def hide(layer: int, head: int, scores: Array) -> Array:
-                scores[row, -1, place] = -np.inf
+                scores[:, -1, place] = -np.inf
                 return scores
 
-            logits = run(rows, scores=hide).logits
-            return bool(self.margins(logits)[row, -1] <= 1e-9)
+            logits = run(rows[row], scores=hide).logits
+            return bool(margins(logits, self.right[row])[0, -1] <= 1e-9)
         elif kind == "pattern":
             n = rows.shape[1]
             flat = np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None]
@@ -78,7 +65,7 @@ class Recount:
             layer, head = target
             put = 0 * self.other[layer][head] if kind == "needed" else self.other[layer][head]
             logits = run(rows, z=lambda i, j, old: put if (i, j) == target else old).logits
-        return bool((self.intact & (self.margins(logits) <= 1e-9)).any())
+        return bool((self.intact & (margins(logits, self.right) <= 1e-9)).any())
 
 
 def test_five_hundred_answers_are_found_again() -> None:

@@ -24,6 +24,7 @@ from tl_dyck.judge import (
     CHEATS,
     KINDS,
     JudgeError,
+    Question,
     Suite,
     judge,
     judge_methods,
@@ -226,6 +227,14 @@ def test_a_method_that_raises_is_named_and_so_is_the_case() -> None:
 
     with pytest.raises(JudgeError, match=r"'fails', asked '\w+' about stack-3, .*: no such$"):
         judge(fails, [("stack", 3)])
+
+
+def test_slow_methods_answer_every_tenth_case() -> None:
+    case, _ = make_case("uniform", 0, n_heads=2, n_layers=1)
+    questions = [Question("needed", (0, 0))]
+    for name, answers in (("a", True), ("b", False)):  # ten, and eleven
+        found = methods.get("leave-one-out")(replace(case, name=name), questions)
+        assert (found is not None) == answers
 
 
 def test_what_is_no_suite(tmp_path: Any) -> None:

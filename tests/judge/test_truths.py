@@ -1,15 +1,17 @@
-"""What heads do, held to a walk through one prefix at a time, by hooks of our own."""
+"""What heads do, counted again on all strings, by hooks of our own."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from tests.foreign import foreign
+from tests.judge.methods.network import exchanged, right_brackets, stacks, strings
+from tests.judge.test_recount import margins
 from tl_dyck import adopt, construct, head_truths, load_task
 from tl_dyck.check import WrongTypeError, WrongValueError
 from tl_dyck.judge import JudgeError, make_case
@@ -32,96 +34,60 @@ def somebodys(task: DyckTask) -> Any:
     return adopt(model, ids)
 
 
-def walked(row: list[int]) -> tuple[list[int], list[int], list[list[int]]]:
-    """After each token: the right bracket, the top, and its twins, by a stack; -1 for none."""
-    stack: list[int] = []
-    right, tops, twins, depth_of = [-1], [-1], [[]], {}
-    for place, token in enumerate(row[1:], start=1):
-        if token % 2 == 0:
-            stack.append(place)
-            depth_of[place] = len(stack)
-        else:
-            stack.pop()
-        top = stack[-1] if stack else -1
-        same = [p for p in depth_of if p != top and top > 0 and row[p] == row[top]]
-        right.append(row[top] + 1 if stack else -1)
-        tops.append(top)
-        twins.append([p for p in same if depth_of[p] == len(stack)])
-    return right, tops, twins
+def twins_of(row: list[int]) -> list[list[int]]:
+    """After each token: other brackets of the top's type that were opened at its depth."""
+    held = stacks(row)
+    opened = [place for place in range(1, len(row)) if row[place] % 2 == 0]
+    return [
+        [p for p in opened if p <= place and p != stack[-1]
+         and (row[p], len(held[p])) == (row[stack[-1]], len(stack))] if stack else []
+        for place, stack in enumerate(held)
+    ]  # fmt: skip
 
 
 def by_hand(model: Any, task: DyckTask, layer: int, head: int) -> dict[str, float]:
-    """The shares of one head, string by string."""
-    name = f"blocks.{layer}.attn.hook_"
-    lost: dict[str, float] = dict.fromkeys(("needed", "carries", "pattern", "top"), 0.0)
-    twin_lost: dict[int, float] = {}
-    all_asked = with_twin = 0.0
-    strings = task.language.enumerate(N, "prefix")
-    most = max(len(t) for row in strings.tolist() for t in walked([-9, *row])[2])
-    for string in strings:
-        row = [task.language.bos_token, *string.tolist()]
-        tokens = torch.tensor([row])
-        right, tops, twins = walked(row)
-        p = float(task.distribution.log_prob(tokens, mode="prefix").exp())
-        other = torch.tensor([[row[0], *((t + 2) % 4 for t in row[1:])]])
-        _, cache = model.run_with_cache(other)
-        z = cache[name + "z"]
+    """The shares of one head, by hooks of our own on all strings."""
+    rows, name = strings(task.n_types, task.max_depth, N), f"blocks.{layer}.attn.hook_"
+    tokens, right = torch.tensor(rows), right_brackets(rows)
+    weight = task.distribution.log_prob(tokens, mode="prefix").exp().numpy()[:, None]
+    weight = weight * (right >= 0)
+    twins = [twins_of(row) for row in rows.tolist()]
+    has_twin = weight * np.array([[bool(each) for each in row] for row in twins])
+    intact = margins(model(tokens).numpy(), right) > 1e-9
+    _, cache = model.run_with_cache(torch.tensor(exchanged(rows, task.n_types)))
 
-        def good(hooks: list[Any], tokens: Tensor = tokens, right: list[int] = right) -> list[bool]:
-            logits = model.run_with_hooks(tokens, fwd_hooks=hooks)[0]
-            found = []
-            for place, answer in enumerate(right):
-                rest = [float(x) for i, x in enumerate(logits[place]) if i != answer]
-                found.append(answer < 0 or float(logits[place][answer]) > max(rest) + 1e-9)
+    def lost(point: str, put: Any, weight: np.ndarray = weight) -> float:
+        at = (slice(None), slice(None), head) if point == "z" else (slice(None), head)
+
+        def hook(found: Tensor, hook: Any) -> Tensor:
+            found[at] = put(found[at])
             return found
 
-        def put(value: Any) -> list[Any]:
-            def hook(found: Tensor, hook: Any) -> Tensor:
-                found[:, :, head] = value
-                return found
+        logits = model.run_with_hooks(tokens, fwd_hooks=[(name + point, hook)]).numpy()
+        broken = intact & (margins(logits, right) <= 1e-9)
+        return float((weight * broken).sum() / weight.sum())
 
-            return [(name + "z", hook)]
+    def hidden(keys: list[list[int | None]]) -> float:
+        mask = torch.zeros(*tokens.shape, tokens.shape[1], dtype=torch.bool)
+        for string, row in enumerate(keys):
+            for query, key in enumerate(row):
+                mask[string, query, key or 0] = key is not None
+        return lost("attn_scores", lambda old: old.masked_fill(mask, -torch.inf), has_twin)
 
-        def flat(pattern: Tensor, hook: Any) -> Tensor:
-            for query in range(pattern.shape[-1]):
-                pattern[:, head, query] = 0
-                pattern[:, head, query, : query + 1] = 1 / (query + 1)
-            return pattern
-
-        def hide(keys: list[int]) -> list[Any]:
-            def hook(scores: Tensor, hook: Any) -> Tensor:
-                for query, key in enumerate(keys):
-                    if key > 0:
-                        scores[:, head, query, key] = -math.inf
-                return scores
-
-            return [(name + "attn_scores", hook)]
-
-        intact = good([])
-        ways = {
-            "needed": good(put(0.0)),
-            "carries": good(put(z[:, :, head])),
-            "pattern": good([(name + "pattern", flat)]),
-            "top": good(hide(tops)),
-        }
-        for turn in range(most):
-            keys = [sorted(t, reverse=True)[turn % len(t)] if t else -1 for t in twins]
-            broken = good(hide(keys))
-            for place, answer in enumerate(right):
-                if answer >= 0 and twins[place]:
-                    wrong = intact[place] and not broken[place]
-                    twin_lost[turn] = twin_lost.get(turn, 0.0) + p * wrong
-        for place, answer in enumerate(right):
-            if answer < 0:
-                continue
-            all_asked += p
-            with_twin += p * bool(twins[place])
-            for way, after in ways.items():
-                counts = way != "top" or bool(twins[place])
-                lost[way] += p * (intact[place] and not after[place] and counts)
-    found = {way: lost[way] / all_asked for way in ("needed", "carries", "pattern")}
-    twin = sum(twin_lost.values()) / most / with_twin
-    return {**found, "top": lost["top"] / with_twin, "twin": twin}
+    flat = torch.tril(torch.ones(N + 1, N + 1)) / torch.arange(1, N + 2)[:, None]
+    tops = [[stack[-1] if stack else None for stack in stacks(row)] for row in rows.tolist()]
+    turns = range(max(len(each) for row in twins for each in row))
+    chosen = [
+        [[sorted(t)[-1 - turn % len(t)] if t else None for t in row] for row in twins]
+        for turn in turns
+    ]
+    return {
+        "needed": lost("z", torch.zeros_like),
+        "carries": lost("z", lambda _: cache[name + "z"][:, :, head]),
+        "pattern": lost("pattern", lambda old: flat.to(old).expand_as(old)),
+        "top": hidden(tops),
+        "twin": float(np.mean([hidden(keys) for keys in chosen])),
+    }
 
 
 def test_of_somebodys_model_of_two_layers_every_share_is_as_counted_by_hand() -> None:

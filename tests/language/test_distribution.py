@@ -155,19 +155,6 @@ def test_entropy_floor_against_fractions(case, mode, lengths):
         assert build(*case).entropy_floor(lengths[0], mode) == floor
 
 
-def test_entropy_floor_is_reached_by_the_exact_distribution():
-    """At a length beyond enumeration: the mean of -log p over samples, within 5 standard errors."""
-    distribution = DyckDistribution(DyckLanguage(2, 4), 0.4)
-    for mode in ("complete", "prefix"):
-        tokens = distribution.sample(
-            4000, 200, mode=mode, generator=torch.Generator().manual_seed(1)
-        )
-        nats = -distribution.log_prob(tokens, mode=mode) / 200
-        assert abs(
-            nats.mean() - distribution.entropy_floor(200, mode)
-        ) < 5 * nats.std() / math.sqrt(4000)
-
-
 @pytest.mark.parametrize(
     ("max_depth", "q"), [(1, 0.5), (4, 0.5), (4, 1e-6), (300, 0.999), (300, 1e-3), (20_000, 0.5)]
 )
@@ -183,23 +170,3 @@ def test_long_strings_neither_underflow_nor_overflow(max_depth, q):
     tokens = distribution.sample(3, length, generator=torch.Generator().manual_seed(0))
     assert bool(distribution.language.is_complete(tokens).all())
     assert torch.isfinite(distribution.log_prob(tokens, mode="complete")).all()
-
-
-def test_completion_table_against_fractions_of_a_large_depth():
-    q, length, max_depth = Fraction(99, 100), 60, 30
-    row = {0: Fraction(1)}
-    for _ in range(length):
-        ways = defaultdict(Fraction)
-        for depth in range(max_depth + 1):
-            opening = Fraction(1) if depth == 0 else Fraction(0) if depth == max_depth else q
-            ways[depth] = opening * row.get(depth + 1, 0) + (1 - opening) * row.get(depth - 1, 0)
-        row = ways
-    deep = torch.tensor([[0] * 30 + [1] * 30])
-    distribution = DyckDistribution(DyckLanguage(1, max_depth), float(q))
-    exact = Fraction(99, 100) ** 29 * Fraction(1, 100) ** 29 / row[0]
-    assert distribution.log_prob(deep, mode="complete").item() == pytest.approx(
-        math.log(exact), rel=1e-12
-    )
-
-
-# --- errors ---------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -48,52 +47,6 @@ def test_every_draw_is_of_the_language(n_types, max_depth, q, length, kind, seed
     assert tokens.dtype == torch.int64
     assert not bool((tokens == language.bos_token).any())
     assert bool((language.is_complete if kind == "complete" else language.is_prefix)(tokens).all())
-
-
-@pytest.mark.parametrize(
-    ("n_types", "max_depth", "q", "length", "kind"),
-    [
-        (1, 3, 0.5, 10, "complete"),
-        (2, 4, 0.5, 6, "complete"),
-        (2, 2, 0.9, 6, "complete"),
-        (3, 2, 0.2, 6, "complete"),
-        (1, 20, 0.7, 10, "complete"),  # D too large for walking in pieces, were the string longer
-        (2, 4, 0.5, 5, "prefix"),
-        (3, 3, 0.8, 4, "prefix"),
-        (2, 1, 0.5, 5, "prefix"),
-        (1, 3, 0.3, 9, "prefix"),
-        (2, 4, 0.5, 5, "close"),
-        (2, 3, 0.8, 6, "close"),
-        (1, 5, 0.2, 9, "close"),
-    ],
-)
-def test_frequencies_against_enumeration(n_types, max_depth, q, length, kind):
-    distribution = DyckDistribution(DyckLanguage(n_types, max_depth), q)
-    n, mode = 40_000, "complete" if kind == "complete" else "prefix"
-    strings = distribution.language.enumerate(length, mode)
-    if kind == "close":
-        strings = strings[strings[:, -1] % 2 == 1]
-        tokens = distribution.sample_ending_in_close(n, length, mode=mode, generator=generator(1))
-    else:
-        tokens = distribution.sample(n, length, mode=mode, generator=generator(1))
-    probability = distribution.log_prob(strings, mode=mode).exp()  # itself tested against fractions
-    probability = (probability / probability.sum()).numpy()
-    index = {tuple(string): i for i, string in enumerate(strings.tolist())}
-    found = np.zeros(len(index))
-    for string, times in Counter(map(tuple, tokens.tolist())).items():
-        found[index[string]] += times  # KeyError: a string outside the support
-    assert_frequencies(found, probability * n)
-
-
-def assert_frequencies(found, expected):
-    """Chi-square, with the rarest cells pooled until each has at least 5 expected draws."""
-    order = np.argsort(expected)
-    pooled = np.searchsorted(np.cumsum(expected[order]), 5) + 1 if expected.min() < 5 else 1
-    found = np.concatenate([[found[order[:pooled]].sum()], found[order[pooled:]]])
-    expected = np.concatenate([[expected[order[:pooled]].sum()], expected[order[pooled:]]])
-    assert len(found) > 1 or found[0] == pytest.approx(expected[0])
-    if len(found) > 1:
-        assert stats.chisquare(found, expected).pvalue > 1e-4
 
 
 # --- the walk -------------------------------------------------------------------------------------
@@ -158,9 +111,7 @@ def test_both_ways_of_walking_against_a_reference(q, max_depth, length, end):
     assert np.array_equal(in_pieces[:length], expected)
 
 
-@pytest.mark.parametrize(
-    ("max_depth", "length"), [(4, 500), (4, 10_000), (15, 500), (17, 500), (40, 500)]
-)
+@pytest.mark.parametrize(("max_depth", "length"), [(4, 500), (4, 10_000), (15, 500), (17, 500)])
 @pytest.mark.parametrize("kind", ["complete", "prefix", "close"])
 def test_depths_of_long_strings_against_forward_backward(max_depth, length, kind):
     """Mean depth at some positions: exact by matrix powers, within 5 standard errors."""

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from tests.reference import reference_logits
-from tl_dyck import export_rnn, frozen_importance, load_arena
+from tl_dyck import export_rnn, load_arena
 from tl_dyck.files import CorruptFileError
-from tl_dyck.models.arena import arena_tokens, balanced_logit, is_balanced
+from tl_dyck.models.arena import arena_tokens, is_balanced
 from tl_dyck.report import widgets
 from tl_dyck.report.heatmap import token_label
 from tl_dyck.rnn import UnsupportedModelError
@@ -63,14 +63,9 @@ def model(file: Path) -> Any:
     return load_arena(file, device="cpu")
 
 
-def by_hand(
-    model: Any, state: dict[str, Tensor], text: str, without: tuple[int, int] | None = None
-) -> Tensor:
+def by_hand(model: Any, state: dict[str, Tensor], text: str) -> Tensor:
     """The two logits at the first position, of one string without padding, in float64."""
     weights = {name: value.double().numpy() for name, value in state.items()}
-    if without is not None:
-        layer, head = without
-        weights[f"blocks.{layer}.attn.W_O"][head] = 0
     ids = [0, *(3 if letter == "(" else 4 for letter in text), 2]
     return torch.from_numpy(reference_logits(model.cfg, weights, ids))[0]
 
@@ -93,26 +88,6 @@ def test_a_copy_has_its_padding_masked_too(model):
     tokens = arena_tokens(["()", "(())"])
     with torch.no_grad():
         assert torch.equal(copy.deepcopy(model)(tokens), model(tokens))
-
-
-def test_importance_of_heads_is_what_leaving_them_out_does(model):
-    tokens = arena_tokens(TEXTS[:5])
-    found = frozen_importance(model, tokens, metric=balanced_logit)
-    state = random_state()
-
-    def metric(without: tuple[int, int] | None) -> float:
-        margins = []
-        for text in TEXTS[:5]:
-            unbalanced, balanced = by_hand(model, state, text, without).tolist()
-            right = bool(is_balanced(arena_tokens(text)))
-            margins.append(balanced - unbalanced if right else unbalanced - balanced)
-        return sum(margins) / len(margins)
-
-    whole = metric(None)
-    for layer in range(3):
-        for head in range(2):
-            expected = whole - metric((layer, head))
-            assert found.values[layer, head] == pytest.approx(expected, abs=1e-3)
 
 
 def test_what_is_balanced():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 import pickle
 import re
 
@@ -166,13 +165,6 @@ def test_bad_options(make, kind, message):
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_a_config_made_by_hand():
-    config = by_hand(max_depth=3, d_model=12, n_heads=3, block="eq6")
-    assert (config.d_head, config.d_mlp, config.d_vocab) == (4, 48, 3)
-    assert config.normalization_type is None
-    assert build_model(config)("[[]]").shape == (1, 5, 3)
-
-
 def test_replacing_fields_of_a_config_derives_the_rest_again():
     config = dataclasses.replace(get_config("eq6", TASK), block="gpt", d_head=16, n_layers=3)
     assert config.to_saved() == {
@@ -183,15 +175,6 @@ def test_replacing_fields_of_a_config_derives_the_rest_again():
     }
     assert (config.normalization_type, config.attn_scale) == ("LN", 4)
     assert build_model(config).blocks[2].ln1.w.shape == (50,)
-
-
-def test_saved_values_are_json_and_come_back():
-    for family in list_models():
-        config = get_config(family, TASK, dtype=torch.bfloat16)
-        values = json.loads(json.dumps(config.to_saved()))
-        assert DyckTransformerConfig.from_saved(values).to_saved() == config.to_saved()
-    assert pickle.loads(pickle.dumps(config)) == config
-    assert copy.deepcopy(config) == config
 
 
 # --- building -------------------------------------------------------------------------------------

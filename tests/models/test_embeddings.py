@@ -11,41 +11,12 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config
 from tl_dyck.models.embeddings import (
     DEPTH_EMBEDDINGS,
-    DepthEmbed,
     depth_embedding_size,
     depth_embedding_table,
 )
 from tl_dyck.tasks import DyckTask
 
 SIZES = st.tuples(st.integers(1, 4), st.integers(1, 6))
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "expected"),
-    [
-        # Dyck(2, 4), brackets [ ] ( ): coordinates as the equations order them, BOS in the last
-        ("onehot", "[(", [{0: 1.0}, {9: 1.0}]),
-        ("onehot", "[]", [{0: 1.0}, {4: 1.0}]),
-        ("onehot", "[[)", [{0: 1.0}, {1: 1.0}, {13: 1.0}]),  # a wrong type: depth alone counts
-        ("split", "[(", [{0: 1.0, 5: 1.0}, {2: 1.0, 6: 1.0}]),
-        ("split", "()", [{2: 1.0, 5: 1.0}, {3: 1.0, 4: 1.0}]),
-        ("yao", "()", [{2: 1.0, 4: 5 / 26**0.5, 5: 1 / 26**0.5}, {3: 1.0, 4: 1.0}]),
-        ("yao", "([",
-         [{2: 1.0, 4: 5 / 26**0.5, 5: 1 / 26**0.5}, {0: 1.0, 4: 2 / 5**0.5, 5: 1 / 5**0.5}]),
-    ],
-)  # fmt: skip
-def test_by_hand(kind, text, expected):
-    language = DyckLanguage(2, 4)
-    size = {"onehot": 17, "split": 10, "yao": 7}[kind]
-    embed = DepthEmbed(kind, language, 20, torch.float64)
-    found = embed(torch.cat([torch.tensor([4]), language.tokenize(text)])[None])[0]
-    wanted = torch.zeros(len(text) + 1, 20, dtype=torch.float64)
-    wanted[0, size - 1] = 1
-    for row, entries in enumerate(expected, start=1):
-        for column, value in entries.items():
-            wanted[row, column] = value
-    torch.testing.assert_close(found, wanted, rtol=1e-14, atol=1e-14)
-    assert depth_embedding_size(kind, language) == size
 
 
 @pytest.mark.parametrize("kind", DEPTH_EMBEDDINGS)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tl_dyck.models import list_models
-
 BOS = 4
 PROMPTS = ["", "[", "[(", "[()](", "(([])["]
 
@@ -29,7 +27,7 @@ def text(tokens: list[int]) -> str:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", list_models())
+@pytest.mark.parametrize("family", ["gpt", "minimal-yao", "figure2-onehot"])
 def test_greedy_continuation(random_model, family):
     model = random_model(family, seed=5)
     for prompt in PROMPTS:
@@ -41,7 +39,7 @@ def test_greedy_continuation(random_model, family):
         assert model.generate(prompt, 9, do_sample=False, return_type="tokens").tolist() == [ended]
 
 
-@pytest.mark.parametrize("family", list_models())
+@pytest.mark.parametrize("family", ["gpt-linear", "minimal-yao"])
 def test_a_list_is_its_strings_one_by_one(random_model, family):
     model = random_model(family, seed=6)
     together = model.generate(PROMPTS, 8, do_sample=False)

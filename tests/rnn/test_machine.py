@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.certify.oracles import RNNRecipe, rnns
 from tl_dyck.language import DyckStringError
 from tl_dyck.rnn import (
     RNNConfig,
@@ -46,37 +47,6 @@ SMALL: dict[str, Any] = {
 }
 
 
-@st.composite
-def configs(draw: st.DrawFn) -> dict[str, Any]:
-    state = draw(st.sampled_from(["none", "position", "depth", "position+depth"]))
-    depth = (
-        {"n_types": draw(st.integers(1, 2)), "max_depth": draw(st.integers(1, 3))}
-        if "depth" in state
-        else {}
-    )
-    act_fn = draw(st.sampled_from([None, "relu", "gelu", "gelu_new", "silu"]))
-    norm = st.sampled_from([None, "ln", "lnpre"])
-    return dict(
-        d_model=draw(st.integers(1, 5)),
-        n_heads=draw(st.integers(1, 4)),
-        d_head=draw(st.integers(1, 3)),
-        d_vocab=5,
-        d_vocab_out=draw(st.integers(1, 3)),
-        n_ctx=16,
-        state=state,
-        **depth,
-        act_fn=act_fn,
-        d_mlp=None if act_fn is None else draw(st.integers(1, 4)),
-        ln1=draw(norm),
-        ln_c=draw(st.sampled_from([None, 1e-5, 3.0])),
-        ln_mid=draw(st.sampled_from([None, None, 1e-5, 3.0])),
-        ln2=None if act_fn is None else draw(norm),
-        ln_final=draw(norm),
-        residual=draw(st.booleans()),
-        attn_scale=draw(st.sampled_from([1.0, 2.5])),
-    )
-
-
 strings = st.integers(1, 12).flatmap(
     lambda n: st.lists(st.lists(st.integers(0, 4), min_size=n, max_size=n), min_size=1, max_size=3)
 )
@@ -90,11 +60,9 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> bool:
 
 
 @settings(max_examples=60)
-@given(configs(), strings, st.integers(0, 99))
-def test_streaming_equals_whole_strings(
-    fields: dict[str, Any], batch: list[list[int]], seed: int
-) -> None:
-    rnn, tokens = random_rnn(RNNConfig(**fields), seed), torch.tensor(batch)
+@given(rnns(), strings)
+def test_streaming_equals_whole_strings(recipe: RNNRecipe, batch: list[list[int]]) -> None:
+    rnn, tokens = recipe.build(), torch.tensor(batch)
     if rnn.config.has_position:
         with pytest.raises(RNNInputError, match="is not read token by token"):
             rnn.initial(len(batch))
@@ -108,11 +76,11 @@ def test_streaming_equals_whole_strings(
 
 
 @settings(max_examples=60)
-@given(configs(), strings, st.integers(0, 99), st.data())
+@given(rnns(), strings, st.data())
 def test_last_logits_of_padded_strings(
-    fields: dict[str, Any], batch: list[list[int]], seed: int, data: st.DataObject
+    recipe: RNNRecipe, batch: list[list[int]], data: st.DataObject
 ) -> None:
-    rnn, tokens = random_rnn(RNNConfig(**fields), seed), torch.tensor(batch)
+    rnn, tokens = recipe.build(), torch.tensor(batch)
     lengths = torch.tensor([data.draw(st.integers(1, tokens.shape[1])) for _ in batch])
     expected = rnn(tokens)[torch.arange(len(batch)), lengths - 1]
     assert close(rnn.last_logits(tokens, lengths), expected)
@@ -231,9 +199,9 @@ def test_impossible_configurations(change: dict[str, Any], message: str) -> None
         RNNConfig.from_dict({**SMALL, **change})
 
 
-@given(configs())
-def test_configurations_survive_a_dictionary(fields: dict[str, Any]) -> None:
-    config = RNNConfig(**fields)
+@given(rnns())
+def test_configurations_survive_a_dictionary(recipe: RNNRecipe) -> None:
+    config = recipe.build().config
     assert RNNConfig.from_dict(config.to_dict()) == config
     with pytest.raises(RNNConfigError, match="unknown parameter 'd_modell'"):
         RNNConfig.from_dict({**config.to_dict(), "d_modell": 3})

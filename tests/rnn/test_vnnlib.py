@@ -96,14 +96,6 @@ def test_bounds_are_rounded_outwards_and_written_exactly(values: list[float], wi
     assert "e" not in "".join(word for word in text.split() if word[0] in "-0123456789")
 
 
-def test_the_text_declares_everything_once() -> None:
-    text = vnnlib_property(torch.zeros(2, 3), torch.ones(2, 3), 1, 4)
-    prop = parse_vnnlib(text)
-    assert prop.constants == (*(f"X_{i}" for i in range(6)), *(f"Y_{j}" for j in range(4)))
-    assert len(prop.assertions) == 2 * 6 + 1
-    assert prop.assertions[-1] == ("or", *(("and", (">=", f"Y_{j}", "Y_1")) for j in (0, 2, 3)))
-
-
 def test_a_bound_that_float32_does_not_have() -> None:
     with pytest.raises(RNNInputError, match=r"too large for torch\.float32"):
         vnnlib_property(

@@ -20,8 +20,6 @@ from tl_dyck.certify.exact.search import Search
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
-READOUTS: list[dict[str, Any]] = [{}, {"act_fn": "relu"}, {"n_heads": 2}]
-
 
 def attacked(rnn: TwoLayerRNN, string: tuple[int, ...], target: int, words: int) -> float:
     """The least margin a greedy search sees: block after block of places gets the worst word."""
@@ -40,8 +38,10 @@ def attacked(rnn: TwoLayerRNN, string: tuple[int, ...], target: int, words: int)
 @pytest.mark.parametrize(
     ("words", "places", "by", "readout"),
     [
-        *((4, 500, by, readout) for by in (0.0, 40.0) for readout in READOUTS),
-        *((7, 368, by, readout) for by in (0.0, 40.0) for readout in READOUTS),
+        (4, 500, 0.0, {}),
+        (4, 500, 40.0, {"n_heads": 2}),
+        (7, 368, 0.0, {"n_heads": 2}),
+        (7, 368, 40.0, {}),
         (7, 3551, 40.0, {"act_fn": "relu"}),
     ],
     ids=str,
@@ -102,24 +102,15 @@ def test_every_string_stays_in_a_part(
         )
 
 
-@pytest.mark.parametrize(
-    ("certifier", "readout", "seed", "margin"),
-    [
-        ("exact", {"act_fn": "relu"}, 1, 6.0),
-        ("exact", {"n_heads": 2}, 0, 3.0),
-        ("interval", {"act_fn": "relu"}, 1, 6.0),
-    ],
-    ids=str,
-)
-def test_a_certificate_over_1e314_strings_stands_up_to_an_attack(
-    certifier: str, readout: dict[str, Any], seed: int, margin: float, ticking: Callable[[], int]
+def test_an_interval_certificate_over_1e314_strings_stands_up_to_an_attack(
+    ticking: Callable[[], int],
 ) -> None:
     """As users ask: any of 175 words may become any other of 62, and only the last one stays."""
     words, n = 62, 176
     string = (*np.random.default_rng(0).integers(0, words, n - 1).tolist(), words)
     table = {word: [other for other in range(words) if other != word] for word in range(words)}
-    rnn = random_rnn(seed, n_ctx=n, d_vocab=words + 1, **readout)
-    rnn = favouring(rnn, 0, margin - margins(rnn, [string], 0)[0])
+    rnn = random_rnn(1, n_ctx=n, d_vocab=words + 1, act_fn="relu")
+    rnn = favouring(rnn, 0, 6.0 - margins(rnn, [string], 0)[0])
     seen = attacked(rnn, string, 0, words)
     space = PerturbationSpace([(Substitute(table), n)])
-    assert certify(rnn, string, 0, space, certifier, time_limit=40.0).lower <= seen < margin - 1
+    assert certify(rnn, string, 0, space, "interval", time_limit=40.0).lower <= seen < 5.0

@@ -39,11 +39,12 @@ def test_denominators_of_all_strings_lie_between_what_is_taken(
 @pytest.mark.parametrize("sharpness", [1.0, 30.0, 1000.0])
 def test_near_ties_are_those_of_running_every_string(sharpness: float, shift: float) -> None:
     """The least margin is set to ± shift by enumeration; weights underflow at the sharpest."""
-    for seed in range(10):
+    for seed in range(6):
         rnn = random_rnn(seed, sharpness=sharpness, d_vocab_out=2, state=STATES[seed % len(STATES)])
         least = margins(rnn, strings_of(rnn, SPACE, STRING), 0).min()
         for sign, status in ((1, "certified"), (-1, "falsified")):
-            found = exact(favouring(rnn, 1, least - sign * shift), STRING, 0, SPACE)
+            tied = favouring(rnn, 1, least - sign * shift)
+            found = exact(tied, STRING, 0, SPACE, always_listed=0)  # else all are run
             assert found.status == status
             assert found.lower <= sign * shift + 1e-12
             assert found.upper >= sign * shift - 1e-12

@@ -25,7 +25,7 @@ from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.unembedding import MANY, Unembedding, Weights
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
-from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
+from tl_dyck.rnn import TwoLayerRNN
 
 LOGITS = 150
 STRING = (0, 3, 1, 5)
@@ -122,7 +122,7 @@ def test_what_is_ruled_out_is_nowhere_below_its_bound(readout: dict[str, Any]) -
         assert np.isfinite(unembedding.least(at_once).lower[0])
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10**6),
     readout=st.sampled_from(READOUTS),
@@ -193,7 +193,7 @@ def language_model(**fields: Any) -> HookedTransformer:
 
 @pytest.mark.global_rng  # of TransformerLens
 @pytest.mark.parametrize("fields", [{}, {"attn_only": True, "act_fn": None}], ids=["gelu", "attn"])
-def test_twenty_near_ties_of_a_real_vocabulary_are_as_its_logits_say(
+def test_near_ties_of_a_real_vocabulary_are_as_its_logits_say(
     fields: dict[str, Any],
 ) -> None:
     """Tokens and heads of `gelu-1l` and `attn-only-1l`: every text is run, none decided wrongly."""
@@ -203,7 +203,7 @@ def test_twenty_near_ties_of_a_real_vocabulary_are_as_its_logits_say(
         model.embed.W_E *= 20
         model.unembed.W_U *= 5
     asker = Asker(model)
-    for _ in range(10):
+    for _ in range(3):
         string = tuple(rng.integers(vocabulary, size=5).tolist())
         others = {token: rng.integers(vocabulary, size=2).tolist() for token in string}
         space = PerturbationSpace([(Substitute(others), int(rng.integers(1, 3)))])
@@ -214,12 +214,6 @@ def test_twenty_near_ties_of_a_real_vocabulary_are_as_its_logits_say(
             found = certify(tied, string, target, space)
             assert found.status == status
             assert found.upper == pytest.approx(margin, abs=2e-6)
-
-
-@pytest.mark.global_rng  # of TransformerLens
-def test_solu_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedModelError, match="solu"):
-        Asker(language_model(act_fn="solu_ln"))
 
 
 def test_a_space_that_is_too_large_to_be_run_at_once_is_split(

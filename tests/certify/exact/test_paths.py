@@ -169,10 +169,7 @@ def test_a_narrowed_graph_has_the_strings_of_its_groups(state: str, kept: float)
 
 @pytest.mark.parametrize("state", ["none", "position"])
 def test_many_columns_are_computed_like_few(state: str) -> None:
-    """From 32 columns on other loops run.
-
-    Here each column is computed again by itself, with the same numbers.
-    """
+    """From 32 columns on other loops run; here each is computed again by itself."""
     space = PerturbationSpace(
         [(Substitute({0: [1, 3], 2: [3]}), 2), (Duplicate(), 1), (Delete([1]), 1)]
     )
@@ -215,28 +212,3 @@ def test_more_paths_than_float64_can_hold_are_counted_as_many() -> None:
     assert (count_paths(graph, groups) == paths_module.MOST_COUNTED).all()
     none = np.zeros((len(graph.option), len(groups)), dtype=bool)
     assert not count_paths(graph, groups, none).any()
-
-
-def test_a_string_may_end_before_the_original_does() -> None:
-    """Deletions at the end: the last symbol is then an earlier one, or BOS."""
-    graph = graph_of(PerturbationSpace([(Delete(None), 3)]), (0, 1, 2), bos_token=6)
-    last = {int(graph.symbols.tokens[g]) for g in graph.groups}
-    assert last == {0, 1, 2, 6}
-
-
-def test_extra_costs_of_emissions_count_edits() -> None:
-    graph = graph_of(PerturbationSpace([(Substitute({0: [1]}), 2)]), (0, 0))
-    kinds = np.array([graph.lattice.options[i].kind for i in graph.option])
-    zero = np.zeros((len(graph.symbols.tokens), len(graph.groups)))
-    groups = np.arange(len(graph.groups))
-    swept = sweep(graph, emission_costs(graph, zero, groups, extra=(kinds >= 0).astype(float)))
-    # ending in 0: no edit needed; ending in 1: one
-    assert dict(
-        zip(graph.symbols.tokens[graph.groups].tolist(), swept.least.tolist(), strict=True)
-    ) == {0: 0.0, 1: 1.0}
-
-
-def test_positions_beyond_the_longest_string_are_never_asked_for() -> None:
-    """n_ctx is exactly what the space needs, so that one position more would be an index error."""
-    graph = graph_of(PerturbationSpace([(Duplicate(), 2)]), (0, 1, 2), state="position", n_ctx=5)
-    assert graph.symbols.states.max() == 4

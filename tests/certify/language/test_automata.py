@@ -155,9 +155,9 @@ SHAPES = [
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_sums_are_decided_as_by_brute_force(shape: dict[str, Any]) -> None:
     task = cumulative_sum()
-    for seed in range(3):
+    for seed in range(1 if shape else 3):
         model = random_model(task, seed, 0.5, d_vocab_out=3, **shape)
-        lengths = range(1, 6 if seed or shape else 7)  # of six symbols there are 1.8 million
+        lengths = range(1, 5 if shape else 7)
         check(certify_language(model, task, lengths), model, task, lengths)
 
 
@@ -167,10 +167,10 @@ def test_two_layers_without_positions_are_decided_as_by_brute_force(shape: dict[
     model = random_model(task, 1, 0.5, d_vocab_out=3, n_layers=2, **shape)
     with torch.no_grad():
         model.pos_embed.W_pos.zero_()
-    check(certify_language(model, task, range(1, 6)), model, task, range(1, 6), off=1e-7)
+    check(certify_language(model, task, range(1, 5)), model, task, range(1, 5), off=1e-7)
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
     task=st.sampled_from([cumulative_sum(2), greatest(4), cumulative_sum(values=[3, -2, 0])]),
     shape=st.sampled_from(SHAPES[:3]),
@@ -191,7 +191,7 @@ def toward(model: Any, task: AutomatonTask, length: int, margin: float) -> None:
 
 
 @pytest.mark.parametrize("side", [1e-7, -1e-7])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_near_ties_fall_on_their_side(seed: int, side: float) -> None:
     task = AutomatonTask(
         name="sum is zero",
@@ -275,7 +275,7 @@ def test_what_must_follow_is_what_counts(name: str) -> None:
 
 
 @pytest.mark.parametrize("merged", [4, 64])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_too_many_to_be_counted_are_bounded(
     monkeypatch: pytest.MonkeyPatch, seed: int, merged: int
 ) -> None:

@@ -15,7 +15,6 @@ from tl_dyck.certify.language import LanguageCertificate, certify_language, shel
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
 from tl_dyck.rnn import export_rnn
 from tl_dyck.tasks import DyckTask, load_task
-from tl_dyck.tasks.closing_accuracy import closing_weights
 
 TASK = load_task("dyck-2-4")
 
@@ -186,23 +185,6 @@ def test_accuracy_is_what_sampling_estimates(mode: str) -> None:
         assert 0.02 < found.accuracy.low < 0.98
 
 
-@pytest.mark.parametrize("long", [False, True])
-@pytest.mark.parametrize("mode", ["complete", "prefix"])
-def test_a_task_asks_one_question_of_each_sample(mode: str, long: bool) -> None:
-    task = task_of(3, 2, 0.3, mode=mode, train_lengths=(4, 4, 8))
-    weights = closing_weights(*task.closing_distribution(long=long))
-    reach = task.distribution.depth_probability(len(weights) - 1)
-    assert (weights * reach).sum() == pytest.approx(1.0, abs=1e-12)
-    tokens, last = task.sample_closing(
-        40_000, long=long, generator=torch.Generator().manual_seed(0)
-    )
-    depth = task.language.depth(tokens)[torch.arange(len(last)), last - 1]
-    for n, d in ((3, 1), (2, 2), (39, 1), (40, 2)):
-        if n < len(weights):
-            share = float(((last == n + 1) & (depth == d)).double().mean())
-            assert share == pytest.approx((weights * reach)[n, d], abs=0.012)
-
-
 def test_the_rest_is_bounded_when_time_runs_out() -> None:
     model = construct.balanced(TASK.language)
     found = certify_language(model, TASK, 12, time_limit=1e-9)
@@ -257,12 +239,3 @@ def test_progress_is_told() -> None:
     certify_language(construct.balanced(TASK.language), TASK, 6, progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 1.0
-
-
-def test_with_one_type_no_other_closing_bracket_can_win():
-    """There is nothing to compare: the claim speaks of no prefix, and the accuracy is in bounds."""
-    task = DyckTask(name="one type", n_types=1, max_depth=3)
-    model = build_model(get_config("minimal-onehot", task), seed=0)
-    certificate = certify_language(model, task, 8, "closing_only")
-    assert (certificate.status, certificate.prefixes, certificate.proved_to) == ("proved", 0, 8)
-    assert certificate.accuracy.high == 1

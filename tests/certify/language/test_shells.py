@@ -19,7 +19,6 @@ from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.language.shells import Shell
 from tl_dyck.certify.language.tally import Tally
 from tl_dyck.certify.objectives import Objectives
-from tl_dyck.language import DyckDistribution
 from tl_dyck.models import construct
 from tl_dyck.rnn import export_rnn
 from tl_dyck.tasks import load_task
@@ -45,29 +44,6 @@ def test_a_bound_is_below_every_profile_of_its_box_and_meets_it_at_a_point(
         assert np.all((values[:10] - points < 1e-6)[known])
         if readout.get("ln_c", 0) < 1 and readout.get("ln_mid") is None:
             assert known.mean() > 0.5  # unless the floor of the norm may matter
-
-
-@pytest.mark.parametrize("name", ["any_token", "closing_only", "valid_token"])
-def test_the_search_finds_what_enumeration_finds(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shells, "_FEW", 0)
-    monkeypatch.setattr(shells, "_SMALL", 3)
-    symbols = NetworkSymbols(network({"ln_c": 1e-5, "act_fn": "relu", "d_mlp": 7}), LANGUAGE)
-    profiles = Profiles(DyckDistribution(LANGUAGE))
-    evaluator = Evaluator([symbols], Signs(name, LANGUAGE), profiles)
-    for shell in (Shell(0, 4, 2, None), Shell(2, 3, 1, 2), Shell(3, 3, 3, None), Shell(1, 4, 2, 0)):
-        one, two = (Tally(shell.lengths[-1], 3) for _ in range(2))
-        shells.enumerate_all(evaluator, shell, one, Deadline())
-        shells.decide(evaluator, shell, two, Deadline())
-        assert two.boxes > 0
-        assert two.profiles <= one.profiles
-        this, that = one.wrong, two.wrong  # by listing, and by boxes
-        assert np.exp(that.log_mass) == pytest.approx(np.exp(this.log_mass), rel=1e-9)
-        assert np.array_equal(that.strings, this.strings)
-        for a, b in ((this.likeliest, that.likeliest), (this.shortest, that.shortest)):
-            assert (a and (a.ending, a.pairs)) == (b and (b.ending, b.pairs))
-        assert two.proved <= one.proved + 1e-12
 
 
 def test_a_balanced_model_is_proved_in_one_box_per_ending() -> None:

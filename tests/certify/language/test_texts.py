@@ -14,11 +14,11 @@ from torch import nn
 from tests.certify.language.test_decide import TASK, margins, random_model, task_of
 from tl_dyck.certify import certify
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.language import certify_language, decide, profiles
+from tl_dyck.certify.language import certify_language, decide
 from tl_dyck.certify.language.claims import Agreement, NextToken, Signs
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.forms import Form
-from tl_dyck.certify.language.profiles import Ending, Profiles, compositions, in_blocks
+from tl_dyck.certify.language.profiles import Ending, Profiles
 from tl_dyck.certify.language.questions import ask
 from tl_dyck.certify.language.tally import JudgedPrefixes, Tally
 from tl_dyck.language import DyckDistribution, DyckLanguage
@@ -292,17 +292,6 @@ def test_time_is_looked_at_however_many_stacks_there_are(
     found = certify_language(model, task, lengths, name, epsilon=epsilon, time_limit=20)
     assert not found.complete
     assert len(made) <= 24
-
-
-def test_pairs_come_in_blocks_where_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "_MOST", 40)
-    for kinds, total in ((5, 4), (7, 3), (2, 30)):
-        blocks = list(in_blocks(kinds, total, 9))
-        assert max(map(len, blocks)) <= 9
-        rows = np.concatenate(blocks)
-        assert sorted(map(tuple, rows.tolist())) == sorted(
-            map(tuple, compositions(kinds, total).tolist())
-        )
 
 
 # --- soundness of what is computed ----------------------------------------------------------------

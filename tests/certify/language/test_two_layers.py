@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.certify.language.test_decide import margins, random_model, task_of
+from tests.certify.oracles import in_long_double
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact import walks
 from tl_dyck.certify.exact.lower_layer import Below
@@ -23,7 +20,7 @@ from tl_dyck.certify.exact.paths import count_paths, emission_costs, live_emissi
 from tl_dyck.certify.exact.splits import Brancher
 from tl_dyck.certify.exact.walks import Walks
 from tl_dyck.certify.language import automata, certify_language
-from tl_dyck.certify.language.automata import NOTHING, Answers, Margins
+from tl_dyck.certify.language.automata import Margins
 from tl_dyck.certify.language.questions import ask
 from tl_dyck.models import DyckTransformer, construct
 from tl_dyck.rnn.export import export_layers
@@ -46,88 +43,10 @@ def lengths_of(task: DyckTask, longest: int) -> list[int]:
     return [n for n in range(1, longest + 1) if task.language.max_depth > 1 or n % 2]
 
 
-def profile(string: list[int]) -> tuple[Any, ...]:
-    """How often each token occurs, and the last."""
-    return tuple(sorted(Counter(string).items())), string[-1]
-
-
-def by_profile(model: DyckTransformer, task: DyckTask, n: int) -> dict[Any, float]:
-    """The least margin of every final profile and closing bracket, of every prefix run."""
-    strings, margin, *_ = margins(model, task, n, "any_token")
-    top = task.language.top_of_stack(strings)[:, -1]
-    least: dict[Any, float] = {}
-    for string, at, value in zip(strings.tolist(), top.tolist(), margin.tolist(), strict=True):
-        key = *profile(string), string[at] + 1
-        least[key] = min(least.get(key, np.inf), value)
-    return least
-
-
-def final_profiles(task: DyckTask, n: int) -> Iterator[tuple[Any, Answers]]:
-    """An automaton for each final profile and bracket, which asks for nothing elsewhere."""
-    language = task.language
-    states: dict[Any, int] = {((), (), NOTHING): 0}
-    moves, waiting = {}, [((), (), NOTHING)]
-    for stack, counts, last in waiting:
-        if sum(number for _, number in counts) == n:
-            continue
-        opens = range(0, 2 * language.n_types, 2) if len(stack) < language.max_depth else ()
-        for token in [*opens, *(each + 1 for each in stack[-1:])]:
-            more = tuple(sorted((Counter(dict(counts)) + Counter([token])).items()))
-            after = (*stack, token) if token % 2 == 0 else stack[:-1], more, token
-            if after not in states:
-                states[after] = len(states)
-                waiting.append(after)
-            moves[states[stack, counts, last], token] = states[after]
-    after = np.full((len(states), 2 * language.n_types), -1)
-    for place, state in moves.items():
-        after[place] = state
-    ends: dict[Any, list[int]] = {}
-    for (stack, counts, last), state in states.items():
-        if stack and sum(number for _, number in counts) == n:
-            ends.setdefault((counts, last, stack[-1] + 1), []).append(state)
-    for key, accepted in ends.items():
-        answer = np.full(len(states), NOTHING)
-        answer[accepted] = key[-1]
-        yield key, Answers(after, answer)
-
-
 def asked(model: DyckTransformer, task: DyckTask, longest: int, name: str = "any_token") -> Margins:
     paths = ask(model, task, name, longest).paths
     assert paths is not None
     return paths
-
-
-@settings(max_examples=8)
-@given(
-    k=st.integers(1, 3),
-    deepest=st.integers(1, 4),
-    heads=st.integers(1, 2),
-    seed=st.integers(0, 99),
-    scale=st.sampled_from([1.0, 2.0]),
-    by=st.sampled_from([0.0, 1e-6, -1e-6, 1.0]),
-)
-def test_every_profile_has_the_least_margin_of_its_strings(
-    k: int, deepest: int, heads: int, seed: int, scale: float, by: float
-) -> None:
-    """With several heads in the first layer only, so that shortest paths are all there is."""
-    task, longest = task_of(k, deepest), 7 - k
-    model = random_model("gpt", task, seed, scale, **LINEAR, n_heads=heads)
-    with torch.no_grad():
-        model.blocks[1].attn.W_O[1:] = 0.0
-    if heads == 1:
-        tied(model, task, longest, by)
-    for n in lengths_of(task, longest)[-2:]:
-        expected = by_profile(model, task, n)
-        paths = asked(model, task, n)
-        for key, answers in final_profiles(task, n):
-            margin = Margins(paths.network, answers, paths.objectives)
-            least = margin.least(n, Deadline(), decide=heads > 1)
-            value = expected.pop(key)
-            assert least.low <= value + 1e-9
-            assert least.high >= value - 1e-9
-            if heads == 1:
-                assert least.high - least.low < 1e-7
-        assert not expected
 
 
 @pytest.mark.parametrize("embedding", ["token", "onehot", "yao"])
@@ -174,13 +93,8 @@ def test_the_radius_covers_what_float64_loses() -> None:
     tokens = torch.tensor([[4, 0, 2, 3, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 0]])
     states = below.states(tokens)
     found = below.residual(tokens[0].numpy(), states[0].numpy())
-    w = {name: weight.numpy().astype(np.longdouble) for name, weight in first.weights.items()}
-    r = w["W_E"][tokens[0].numpy()]
-    q, k, v = (r @ w[f"W_{name}"][0] + w[f"b_{name}"][0] for name in "QKV")
-    for at in range(len(r)):
-        score = k[: at + 1] @ q[at] / np.longdouble(first.config.attn_scale)
-        weight = np.exp(score - score.max())
-        exact = r[at] + weight @ v[: at + 1] / weight.sum() @ w["W_O"][0] + w["b_O"]
+    for at in range(tokens.shape[1]):
+        exact, _ = in_long_double(first, tokens[0, : at + 1].tolist())
         off = abs(found.mid[at].astype(np.longdouble) - exact)
         assert (off <= found.rad[at]).all()
         assert found.rad[at].max() < 1e-9
@@ -270,7 +184,7 @@ def test_where_bounds_do_not_settle_a_profile_it_is_split(monkeypatch: pytest.Mo
 def test_near_ties_are_never_decided_wrongly(dtype: torch.dtype) -> None:
     """One type of bracket, so that a bias moves all margins; 3 brackets, as many profiles."""
     task = task_of(1, 3)
-    for seed in range(3):
+    for seed in range(1):
         for by in (0.0, 1e-15, -1e-15, 1e-9, -1e-9, 1e-5, -1e-5):
             model = random_model("gpt", task, seed, 2.0, **LINEAR).to(dtype)
             exact = random_model("gpt", task, seed, 2.0, **LINEAR).to(dtype).double()
@@ -291,14 +205,14 @@ def test_longer_prefixes_than_are_run_are_proved() -> None:
     model = construct.uniform_attention(TASK.language, first_layer="attention")
     ran = certify_language(model, TASK, 8)
     assert (ran.status, ran.proved_to, ran.method[:8]) == ("proved", 8, "prefixes")
-    found = certify_language(model, TASK, 11, most_run=300)
-    assert (found.status, found.proved_to) == ("proved", 11)
+    found = certify_language(model, TASK, 10, most_run=300)
+    assert (found.status, found.proved_to) == ("proved", 10)
     assert found.complete
     assert "longer ones as paths of a graph" in found.method
     assert found.margin.high == pytest.approx(ran.margin.high)
     with torch.no_grad():  # its second layer takes one bracket for the other, deep down
         model.blocks[1].attn.W_V[..., 1] *= -1
-    broken = certify_language(model, TASK, 11, most_run=300)
+    broken = certify_language(model, TASK, 10, most_run=300)
     assert broken.status == "refuted"
 
 
@@ -307,9 +221,9 @@ def test_what_memory_cannot_hold_is_left_open(limit: str, monkeypatch: pytest.Mo
     where = {"walks": walks, "automata": automata}[limit.split(".")[0]]
     monkeypatch.setattr(where, limit.split(".")[1], 300)
     model = construct.uniform_attention(TASK.language, first_layer="attention")
-    found = certify_language(model, TASK, 14, most_run=100)
+    found = certify_language(model, TASK, 12, most_run=100)
     assert found.status == "open"
-    assert 3 < found.proved_to < 14
+    assert 3 < found.proved_to < 12
     assert "too many prefixes" in found.reason
 
 

@@ -35,11 +35,11 @@ def test_the_stack_construction_is_proved_beyond_what_is_run() -> None:
     assert more.complete
     assert "longer ones as paths of a graph" in more.method
     assert more.margin.high == pytest.approx(found.margin.high)
-    valid = certify_language(model, TASK, 14, "valid_token", most_run=3_000)
-    assert (valid.status, valid.proved_to) == ("proved", 14)
-    some = certify_language(model, TASK, 14, "kl", epsilon=9.0, most_run=3_000)
+    valid = certify_language(model, TASK, 10, "valid_token", most_run=300)
+    assert (valid.status, valid.proved_to) == ("proved", 10)
+    some = certify_language(model, TASK, 10, "kl", epsilon=9.0, most_run=300)
     assert some.status == "open"
-    assert 5 <= some.proved_to < 14
+    assert 3 <= some.proved_to < 10
     assert "too many prefixes to run" in some.reason
     assert some.by_length[-1].error == (0, 1)
 
@@ -47,7 +47,7 @@ def test_the_stack_construction_is_proved_beyond_what_is_run() -> None:
 @pytest.mark.parametrize("family", ["gpt-learned", "gpt-linear"])
 @pytest.mark.parametrize("claim", ["any_token", "closing_only"])
 def test_positions_are_decided_along_paths_as_by_brute_force(family: str, claim: str) -> None:
-    for seed in range(3):
+    for seed in range(1):
         model = random_model(family, TASK, seed=seed, scale=1.0, n_layers=1, d_model=8, d_mlp=6)
         found = certify_language(model, TASK, range(1, 8), claim, most_run=0)
         for row in found.by_length:

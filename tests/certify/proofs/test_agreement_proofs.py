@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.certify.proofs.common import (
-    CLAIMS,
-    FAMILIES,
     SMALL,
     TWO_MODELS,
     N,
@@ -17,7 +13,6 @@ from tests.certify.proofs.common import (
     every_prefix,
     pair_of,
     rnn_of,
-    unpacked,
     with_bias,
 )
 from tests.certify.proofs.test_changed_files import PAIR_CHANGES
@@ -43,30 +38,7 @@ def test_it_is_refused_without_the_models_too(pair, change):
         check_agreement.check(facts, arrays)
 
 
-@settings(max_examples=20)
-@given(
-    family=st.sampled_from(FAMILIES),
-    seed=st.integers(0, 1000),
-    claim=st.sampled_from(TWO_MODELS),
-    queries=st.sampled_from([0.0, 1e-3, 0.1, 1.0]),
-    noise=st.sampled_from([1e-4, 1e-2]),
-)
-def test_what_is_proved_of_two_models_holds(family, seed, claim, queries, noise):
-    rnn = rnn_of(family, seed)
-    rnn.W_Q.mul_(queries)
-    rnn.b_Q.mul_(queries)
-    other, how = pair_of(rnn, claim, noise, seed)
-    margin = agreement(rnn, other, SMALL.language)
-    try:
-        data = prove_language(rnn, SMALL, N, claim, **how).content
-    except NoProofError:
-        assert margin < 1e-6
-    else:
-        assert margin > 0
-        assert CLAIMS[claim] in check_agreement.check(*unpacked(data))
-
-
-@pytest.mark.parametrize(("seed", "gap"), [(0, 1e-6), (1, 1e-9), (2, -1e-9), (3, -1e-6)])
+@pytest.mark.parametrize(("seed", "gap"), [(1, 1e-9), (2, -1e-9)])
 @pytest.mark.parametrize("claim", TWO_MODELS)
 def test_models_that_nearly_disagree_are_told_from_those_that_do(seed, claim, gap):
     """A token is made likelier in both until it is about to win after the first prefix in one."""

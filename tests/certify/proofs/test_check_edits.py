@@ -93,7 +93,7 @@ def holds(y: Affine, o: np.ndarray, true: np.ndarray) -> bool:
 
 
 @given(cases)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_walks_find_the_least_sum_of_every_group_and_count_all_ways(drawn):
     made = case(*drawn)
     rng = np.random.default_rng(0)
@@ -108,7 +108,7 @@ def test_walks_find_the_least_sum_of_every_group_and_count_all_ways(drawn):
 
 
 @given(cases, st.integers(0, 2**16), st.integers(0, 2**16))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_every_string_is_in_one_of_two_parts_and_in_no_other(drawn, step, j):
     made = case(*drawn)
     step, j = step % (2 * len(made.space.x) + 1), j % len(made.space.options)
@@ -119,7 +119,7 @@ def test_every_string_is_in_one_of_two_parts_and_in_no_other(drawn, step, j):
 
 
 @given(cases)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @np.errstate(all="ignore")
 def test_every_stage_holds_what_it_is_on_every_string(drawn):
     """Norms, floors and activations over the whole group, where their remainders are large."""

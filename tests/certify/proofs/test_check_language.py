@@ -233,6 +233,7 @@ def test_a_token_that_may_not_win_does_not(little):
     [
         *(("floor", -1.0), ("attn_scale", -1), ("length", -1), ("n_types", 64), ("length", 10**6)),
         *(("length", "8"), ("n_types", True), ("max_depth", None), ("floor", float("nan"))),
+        *(("floor", []), ("n_types", 10**6)),
     ],
 )
 def test_a_fact_beyond_its_range_is_named(little, name, value):

@@ -93,10 +93,7 @@ def readable(rnn: TwoLayerRNN, space: PerturbationSpace, string: tuple[int, ...]
 def test_exact_is_exhaustive(
     recipe: RNNRecipe, problem: Problem, target: int, tight: bool, few: int, small: int
 ) -> None:
-    """Edits meet the string, and most parts are bounded and split.
-
-    They are not listed: a part that is lost is missed.
-    """
+    """Edits meet the string; most parts are bounded and split, not listed, so a lost one shows."""
     rnn, (space, string) = recipe.build(), problem.build()
     if readable(rnn, space, string):
         check(rnn, string, target, space, tight=tight, max_listed=few, always_listed=small)

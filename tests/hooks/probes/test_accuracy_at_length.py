@@ -66,16 +66,6 @@ def test_it_is_what_models_get_that_know_nothing(family, options, q, seed):
     held_to_measurement(model, task, n=200)
 
 
-def test_it_is_what_trained_models_get():
-    from tl_dyck.training import TrainConfig, train_seeds
-
-    options = TrainConfig(steps=200, target=None)
-    (result,) = train_seeds(
-        get_config("minimal-onehot", TASK), TASK, seeds=range(1), options=options, progress=False
-    )
-    assert 0.5 < held_to_measurement(result.model, TASK) < 1
-
-
 def test_among_closing_brackets_it_is_what_strings_give():
     """A model that would rather open: wrong of all tokens, not of closing brackets."""
     model = unbalanced(0.5)

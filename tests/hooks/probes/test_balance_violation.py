@@ -94,42 +94,6 @@ def test_hooks_agree_with_the_weights(family, n_types, max_depth, seed, scale):
     assert found.ratio.transpose(0, 3, 1, 2).ravel() == pytest.approx(expected, rel=1e-9)
 
 
-def unnormalised_output(model, tokens):
-    """P⊥ of the last attention output times its softmax denominator, from a forward pass."""
-    with torch.no_grad():
-        _, cache = model.run_with_cache(torch.tensor([[model.cfg.language.bos_token, *tokens]]))
-    attn = model.blocks[0].attn
-    out = cache["z", 0][0, -1, 0] @ attn.W_O[0] + attn.b_O
-    denominator = cache["attn_scores", 0][0, 0, -1].exp().sum()
-    return ((out - out.mean()) * denominator).detach().numpy()
-
-
-@pytest.mark.parametrize("family", ["minimal-onehot", "minimal-yao", "figure2-split"])
-def test_hooks_agree_with_concrete_strings(family):
-    model = make_model(family, 2, 3, seed=4)
-    found = balance_violation(model)
-    opened = [2 * t for t in range(2)]
-    for d, j in itertools.product(range(1, 3), range(2)):
-        norms = {
-            t: np.linalg.norm(
-                unnormalised_output(model, [opened[x] for x in t] + [2 * j, 2 * j + 1])
-            )
-            for t in itertools.product(range(2), repeat=d)
-        }
-        best = min(norms, key=norms.get)
-        P = min(value for t, value in norms.items() if t[-1] != best[-1])
-        for pair_depth, i in itertools.product(range(1, 4), range(2)):
-            # a string that climbs to where the pair is put, and ends with `close j` at depth d
-            climb = max(pair_depth - 1, d)
-            base = [0] * climb + [1] * (climb - d) + [2 * j, 2 * j + 1]
-            longer = [0] * (pair_depth - 1) + [2 * i, 2 * i + 1] + [0] * (climb - pair_depth + 1)
-            longer += [1] * (climb - d) + [2 * j, 2 * j + 1]
-            S = np.linalg.norm(
-                unnormalised_output(model, longer) - unnormalised_output(model, base)
-            )
-            assert found.ratio[d - 1, pair_depth - 1, i, j] == pytest.approx(S / P, rel=1e-8)
-
-
 def balance_values(model):
     """Change W_V so that a close's value cancels its open's, up to scores that are all zero."""
     language, attn = model.cfg.language, model.blocks[0].attn
@@ -168,18 +132,6 @@ def test_without_violation_matched_pairs_change_no_later_closing_bracket(insert_
         )
     assert balance_violation(model).beta > 1e-2
     assert np.abs(attn_out(longer) - attn_out(string)).max() > 1e-3
-
-
-@given(factor=st.floats(1e-3, 1e3), seed=st.integers(0, 20))
-@settings(max_examples=15)
-def test_does_not_depend_on_the_scale_of_the_values(factor, seed):
-    model = make_model("minimal-split", 2, 3, seed, biases=False)
-    before = balance_violation(model)
-    with torch.no_grad():
-        model.blocks[0].attn.W_V *= factor
-    after = balance_violation(model)
-    assert after.beta == pytest.approx(before.beta, rel=1e-9)
-    assert pytest.approx(before.S * factor, rel=1e-9) == after.S
 
 
 def test_saturated_scores_stay_finite():

@@ -41,22 +41,6 @@ def test_agrees_with_a_slow_reference():
             assert found.n_queries == len(rows["all"])
 
 
-def test_a_stack_head_scores_one():
-    model = build_model(get_config("gpt", "dyck-2-4", n_layers=1))
-
-    def look_at_the_stack(pattern, hook):
-        one_hot = torch.zeros_like(pattern)
-        for position, stack in enumerate(stacks(string)):
-            one_hot[0, 0, position, stack[-1] if stack else 0] = 1
-        return one_hot
-
-    tokens = model.to_tokens("[[()]](())[")
-    string = tokens[0].tolist()
-    with model.hooks(fwd_hooks=[("blocks.0.attn.hook_pattern", look_at_the_stack)]):
-        found = stack_likeness(model, tokens)
-    assert found.mass == found.argmax == found.mass_at_closing == found.argmax_at_closing == 1
-
-
 def test_uniform_attention_has_the_mass_of_chance():
     found = stack_likeness(
         build_model(get_config("gpt-uniform", "dyck-2-4")), load_task("dyck-2-4"), n=50

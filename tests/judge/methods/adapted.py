@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tests.judge.methods.by_captum import log_probability
 from tests.judge.methods.heads import each_head
 from tests.judge.methods.network import right_brackets
 from tl_dyck.ablation.tuning import stream
@@ -17,6 +16,13 @@ from tl_dyck.judge import Case
 
 Array = np.ndarray
 _PRICES = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+
+
+def log_probability(logits: Tensor, rights: Tensor) -> Tensor:
+    """Of the right closing bracket, mean over the positions that have one, by string."""
+    told = logits - logits.logsumexp(-1, keepdim=True)
+    told = told.gather(2, rights.clamp(min=0)[:, :, None])[:, :, 0]
+    return torch.where(rights >= 0, told, 0).sum(1) / (rights >= 0).sum(1)
 
 
 def _rows(case: Case, step: int) -> Tensor:

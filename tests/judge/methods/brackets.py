@@ -108,17 +108,19 @@ def erased(case: Case, row: Row, answer: int) -> Array:
     )
 
 
-@singly
-def times_input(case: Case, row: Row, answer: int) -> Array:
-    """Size of the derivative by a factor on a bracket's embedding, by differences."""
+def along(shares: Sequence[float]) -> Sizes:
+    """Size of the mean derivative by a factor on a bracket, at shares of the way from none."""
     step = 1e-5
-    return np.array(
-        [
-            abs(
-                _difference(case, row, answer, _scaled(case, row, place, 1 + step))
-                - _difference(case, row, answer, _scaled(case, row, place, 1 - step))
-            )
-            / (2 * step)
-            for place in range(len(row))
-        ]
-    )
+
+    @singly
+    def size(case: Case, row: Row, answer: int) -> Array:
+        embed = network(case.model).embed(np.array([row]))[0]
+        places = np.eye(len(row))[:, :, None]
+        ends = [s * embed + side * step * places * embed for s in shares for side in (1, -1)]
+        moved = np.concatenate(ends)
+        logits = network(case.model).run(np.array([row] * len(moved)), embed=moved).logits[:, -1]
+        told = differences(case.task.n_types, logits, np.full(len(moved), answer))
+        up, down = told.reshape(len(shares), 2, len(row)).sum(0)
+        return abs(up - down) / (2 * step * len(shares))
+
+    return size

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tests.judge.methods.cases import network
 from tests.judge.methods.network import Edit, Frozen, Trace, exchanged, right_brackets, stacks
@@ -270,22 +269,6 @@ def direct(case: Case) -> Array:
         return float(abs((before - logit_differences(case, logits)).sum() / asked))
 
     return each_head(case, share)
-
-
-def transformer_lens(case: Case) -> Array:
-    import transformer_lens.patching as theirs
-
-    def metric(logits: Tensor) -> Tensor:
-        return torch.tensor(logit_differences(case, logits.numpy()).mean())
-
-    low, high = both_ends(case)
-    case.model.eval()
-    with torch.no_grad():
-        _, cache = case.model.run_with_cache(case.tokens)
-        found: Any = theirs.get_act_patch_attn_head_out_all_pos(
-            case.model, torch.tensor(other_rows(case)), cache, metric
-        )
-    return (found.double().numpy() - low) / (high - low)
 
 
 # --- gradients, by differences --------------------------------------------------------------------

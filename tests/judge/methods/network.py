@@ -53,6 +53,20 @@ def stacks(row: list[int]) -> list[list[int]]:
     return found
 
 
+def strings(k: int, deepest: int, length: int) -> Array:
+    """All prefixes of that many brackets, BOS first: token 2t opens type t, 2t + 1 closes it."""
+    rows: list[tuple[list[int], list[int]]] = [([2 * k], [])]
+    for _ in range(length):
+        longer = []
+        for row, held in rows:
+            if held:
+                longer.append(([*row, 2 * held[-1] + 1], held[:-1]))
+            if len(held) < deepest:
+                longer += [([*row, 2 * t], [*held, t]) for t in range(k)]
+        rows = longer
+    return np.array([row for row, _ in rows])
+
+
 def right_brackets(rows: Array) -> Array:
     """After each position the bracket that closes what is open; -1 where nothing is."""
     return np.array(

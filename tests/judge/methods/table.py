@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from tests.judge.methods import adapted, brackets, by_captum, edges, heads, looks, models
+import numpy as np
+
+from tests.judge.methods import adapted, brackets, edges, heads, looks, models
 from tests.judge.methods.cases import HEADS
 from tl_dyck.judge import Case, Question, methods
+from tl_dyck_hooks.probes import balance_violation, pair_drift
 
 Scores = Sequence[float | None]
 
@@ -33,7 +35,6 @@ class Oracle:
         kinds: of question that the method answers; it must not answer others.
         cases: names in `cases.judged`.
         atol: how far a score may be off: rounding, the step of a difference.
-        needs: a module that not every TransformerLens has.
     """
 
     by: str
@@ -41,7 +42,6 @@ class Oracle:
     kinds: tuple[str, ...]
     cases: tuple[str, ...] = ALL
     atol: float = 1e-8
-    needs: str = ""
 
 
 def of_heads(
@@ -123,22 +123,9 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "distributed-alignment": (
         of_heads("a search by differences", heads.aligned, SHARE, cases=("trained",)),
     ),
-    "gradient": (
-        of_heads("captum", by_captum.slope, NATS),
-        of_heads("differences", heads.slope, NATS, **SMOOTH),
-    ),
-    "attribution-patching": (
-        of_heads("captum", by_captum.first_order, SHARE),
-        of_heads("differences", heads.first_order, SHARE, **SMOOTH),
-    ),
-    "activation-patching": (
-        of_heads(NUMPY, heads.restored, SHARE),
-        # in float32, as TransformerLens keeps what it finds
-        of_heads(
-            "TransformerLens", heads.transformer_lens, SHARE, atol=1e-4,
-            needs="transformer_lens.patching",
-        ),
-    ),
+    "gradient": (of_heads("differences", heads.slope, NATS, **SMOOTH),),
+    "attribution-patching": (of_heads("differences", heads.first_order, SHARE, **SMOOTH),),
+    "activation-patching": (of_heads(NUMPY, heads.restored, SHARE),),
     "path-patching": (of_heads(NUMPY, heads.lost, SHARE),),
     "direct-logit-attribution": (of_heads("numpy, all else held", heads.direct, 0.1),),
     "stack-attention": (Oracle(NUMPY, on_top, (*HEADS, "stack")),),
@@ -159,18 +146,14 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "rollout": (of_brackets(NUMPY, brackets.rolled),),
     "weighted-values": (of_brackets(NUMPY, brackets.values),),
     "erasure": (of_brackets(NUMPY, brackets.erased),),
-    "gradient-times-input": (
-        of_brackets("captum", by_captum.times_input),
-        of_brackets("differences", brackets.times_input, **SMOOTH),
-    ),
+    "gradient-times-input": (of_brackets("differences", brackets.along([1.0]), **SMOOTH),),
     "integrated-gradients": (
-        of_brackets(  # where heads look at the top, the path is too steep for two rules to agree
-            "captum", by_captum.integrated, atol=1e-5,
-            cases=("deep", "backup", "balanced", "trained", "disturbed"),
+        of_brackets(
+            "differences", brackets.along(np.arange(0.5, 20) / 20), **SMOOTH | {"atol": 1e-5}
         ),
     ),
     "magnitude": (Oracle(NUMPY, models.magnitude, ("weight",), (*ALL, "twins")),),
-    "snip": (Oracle("differences", models.snip, ("weight",), **SMOOTH),),
+    "snip": (Oracle("differences", models.snip, ("weight",), ("trained",), 1e-6),),
     "weight-distance": (
         of_models(NUMPY, lambda case: models.cosine(case) - 0.9, "same", cases=PAIRS),
     ),
@@ -179,14 +162,20 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     ),
     "test-set": (Oracle(NUMPY, models.test_set, ("stack", "same"), DRAWN),),
     "length-test": (Oracle(NUMPY, models.length_test, ("stack", "same"), DRAWN),),
+    # probes, each of which has an account of its own in `tests/hooks/probes`
     "balance": (
-        of_models("all prefixes listed", lambda case: 0.01 - models.balance(case), "stack",
-                  cases=ALONE),
+        of_models(
+            "the probe", lambda case: 0.01 - balance_violation(case.model).beta, "stack",
+            cases=ALONE,
+        ),
     ),
     "drift": (
         Oracle(
-            "a walk of depths",
-            lambda case, asked: [models.drift(case, each.target[0]) - 0.99 for each in asked],
+            "the probe",
+            lambda case, asked: [
+                pair_drift(case.model, case.task.distribution).accuracy(each.target[0]) - 0.99
+                for each in asked
+            ],
             ("stack",), ALONE,
         ),
     ),
@@ -197,7 +186,3 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
         ),
     ),
 }  # fmt: skip
-
-
-def is_missing(oracle: Oracle) -> bool:
-    return bool(oracle.needs) and importlib.util.find_spec(oracle.needs) is None

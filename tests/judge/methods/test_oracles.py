@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.judge.methods.cases import judged
-from tests.judge.methods.table import ORACLES, OWN, Oracle, is_missing
+from tests.judge.methods.table import ORACLES, OWN, Oracle
 from tl_dyck.judge import methods, table_of_methods
 
 #: What scores 0.5 or 1 by what it is told, and reads no model: `test_scoring` holds them to that.
@@ -38,8 +38,6 @@ def test_methods_declare_what_they_answer() -> None:
 
 @pytest.mark.parametrize(("name", "oracle", "at"), PAIRS)
 def test_a_method_says_what_its_oracle_says(name: str, oracle: Oracle, at: str) -> None:
-    if is_missing(oracle):
-        pytest.skip(f"this TransformerLens has no {oracle.needs}")
     case, questions = judged(at)
     before = {key: value.clone() for key, value in case.model.state_dict().items()}
     compared = 0

@@ -73,22 +73,6 @@ def test_uniform_attention_needs_a_start_token(layers: int) -> None:
     assert (started[1:] - started[:-1]).abs().amax(-1).min() > 1e-3
 
 
-def test_a_whole_prefix_and_its_double_differ_above_the_first_layer() -> None:
-    """The footnote's “same outputs for p and p ⊕ p” is of one layer; two layers see more."""
-    tokens = [torch.tensor([[0, 2] * times]) for times in (1, 2)]
-    apart = []
-    for layers in (1, 2):
-        config = get_config(
-            "gpt-uniform", "dyck-2-4", n_layers=layers, initializer_range=0.8, dtype=torch.float64
-        )
-        model = build_model(config, seed=0)
-        with torch.no_grad():
-            once, twice = (model(each)[0, -1] for each in tokens)
-        apart.append(float((once - twice).abs().max()))
-    assert apart[0] < 1e-10
-    assert apart[1] > 1e-3
-
-
 @pytest.mark.parametrize("built", [True, False])
 def test_deeper_models_can_do_it_too(built: bool) -> None:
     """Appendix C.2: more layers can be the identity, whatever their attention shows.

@@ -183,14 +183,6 @@ def test_dozens_of_patterns_one_function(prefix: Any) -> None:
     assert variation.mean[0, 0] > variation.random_baseline
 
 
-def test_spread_zero_is_uniform(prefix: Any) -> None:
-    language = DyckLanguage(2, 3)
-    tokens = torch.tensor([prefix(language, 30)])
-    _, cache = construct.balanced(language, spread=0.0).run_with_cache(tokens)
-    _, uniform = construct.uniform_attention(language).run_with_cache(tokens)
-    assert torch.allclose(cache["pattern", 0], uniform["pattern", 0], atol=1e-15)
-
-
 def test_same_seed_same_model() -> None:
     language = DyckLanguage(2, 3)
     first, again, other = (construct.balanced(language, seed=seed) for seed in (4, 4, 5))
