@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
 import shutil
@@ -20,7 +19,6 @@ import tl_dyck.studies
 from tl_dyck.cli import app
 from tl_dyck.json_values import plain
 from tl_dyck.models import load_model, models
-from tl_dyck.registry import Registry
 from tl_dyck.studies import Study, StudyConfig, findings
 from tl_dyck.tasks import list_tasks
 from tl_dyck.training import load_result
@@ -110,18 +108,6 @@ def test_tasks_and_models():
     assert rows["gpt"] == ["2", "1", "50"]
     assert rows["minimal-onehot"][:2] == ["1", "1"]
     assert int(rows["minimal-onehot"][2]) >= 2 * 3 * 8  # Eq. 19: one for each type and depth
-
-
-def test_a_plug_in_that_cannot_be_loaded_spoils_no_list(monkeypatch):
-    whole = Registry.summaries
-    monkeypatch.setattr(
-        Registry, "summaries", lambda registry: {**whole(registry), "broken": "(unusable: [why])"}
-    )
-    for command in ("tasks", "models"):
-        result = call(command)
-        assert result.exit_code == 0
-        assert "broken" in result.output
-        assert "(unusable: [why])" in flat(result.output)
 
 
 # --- study, report --------------------------------------------------------------------------------
@@ -228,14 +214,6 @@ def test_play(runs, tiny_study, tmp_path):
     assert all(f'"name":"gpt/seed-{seed}"' in text for seed in tiny_study.config.seeds)
     assert '"string":"[("' in text
     assert "<h1>Playground: gpt, dyck-2-4</h1>" in text
-
-
-def test_play_says_how_far_it_is(runs, tmp_path, monkeypatch):
-    done = []
-    bar = contextlib.contextmanager(lambda what, **how: iter([done.append]))
-    monkeypatch.setattr("tl_dyck.screen.share_bar", bar)
-    assert call("play", runs["gpt", 0], runs["gpt", 4], "-o", tmp_path / "x.html").exit_code == 0
-    assert done == [0.5, 1.0]
 
 
 def test_probe_one_string(runs):

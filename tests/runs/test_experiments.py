@@ -45,7 +45,7 @@ COMMON = {"task": "dyck-2-4", "training": TRAINING, "measure": MEASURE}
 SWEEP = {
     "common": COMMON,
     "list": [{"model": "minimal-onehot"}, {"model": "gpt", "model.d_model": 8}],
-    "seeds": [0, 4],
+    "seeds": [4],
 }
 
 
@@ -121,15 +121,13 @@ def test_what_has_no_name_is_refused():
 def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("train") / "sweep"
     done = run_sweep(SWEEP, folder, n_jobs=1, progress=False)
-    assert (done.done, done.failed) == (4, 0)
+    assert (done.done, done.failed) == (2, 0)
     return folder
 
 
 def test_train_is_train_and_measure(trained, tmp_path):
     table = load_results(trained).set_index(["model", "seed"])
-    assert set(table.index) == {
-        (model, seed) for model in ("minimal-onehot", "gpt") for seed in (0, 4)
-    }
+    assert set(table.index) == {("minimal-onehot", 4), ("gpt", 4)}
     task = load_task("dyck-2-4")
     for (family, seed), row in table.iterrows():
         config = get_config(family, task, **({"d_model": 8} if family == "gpt" else {}))

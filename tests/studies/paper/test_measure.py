@@ -37,14 +37,6 @@ def test_a_decoy_looks_interpretable_and_does_nothing():
     assert not real["replaceable"]
 
 
-def test_a_parser_needs_its_pattern():
-    (head,) = heads_of(construct.stack(LANGUAGE, n_ctx=64), TASK, n=60, seed=0)
-    assert head["looks_like"] == "the top of the stack"
-    assert head["accuracy"] == 1
-    assert head["accuracy_uniform"] < 0.9
-    assert not head["replaceable"]
-
-
 def test_uniform_is_what_a_head_without_scores_does():
     """Replacing one head's pattern by uniform attention equals taking its queries away."""
     model = build_model(

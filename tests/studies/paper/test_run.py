@@ -25,7 +25,6 @@ from tl_dyck.studies.paper.scales import groups_of
 from tl_dyck.studies.reproduction import Reproduction, load_reproduction, reproduce
 from tl_dyck.studies.rules import VERDICTS
 from tl_dyck.studies.stack_use import STACK_USE_2026
-from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.training import TrainConfig
 
 pytestmark = pytest.mark.filterwarnings(
@@ -165,11 +164,3 @@ def test_what_is_wrong_is_said(tmp_path):
     (tmp_path / "claims.json").write_text('{"format": "other"}')
     with pytest.raises(CorruptFileError, match="not hold a reproduction of this version"):
         load_reproduction(tmp_path)
-
-
-def test_lengths_of_a_task_can_be_changed():
-    group = next(each for each in groups_of(SCALES["quick"]) if each["group"].endswith("-to-12"))
-    task = WEN_2023.experiment.read({k: v for k, v in group.items() if k != "seeds"})[1]
-    assert isinstance(task, DyckTask)
-    assert task.train_lengths == (2, 4, 6, 8, 10, 12)
-    assert (task.name, task.long_lengths) == ("dyck-2-4-to-12", load_task("dyck-2-4").long_lengths)
