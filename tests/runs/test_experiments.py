@@ -197,21 +197,14 @@ def test_identity_of_training_is_for_ever():
     [
         ({"model": "gpt"}, "needs the parameter 'task'"),
         ({"task": "dyck-2-4"}, "needs the parameter 'model'"),
-        ({"task": 3, "model": "gpt"}, "needs the parameter 'task'"),
         ({"task": "dyck-2-x", "model": "gpt"}, "dyck-2-x"),
         ({"task": "dyck-2-4", "model": "gtp"}, "Did you mean 'gpt'"),
         ({"task": "dyck-2-4", "model": "gpt", "lr": 1}, "unknown parameter 'lr'"),
-        ({"task": "dyck-2-4", "model": "gpt", "training": 1}, "unknown parameter 'training'"),
         (
             {"task": "dyck-2-4", "model": "gpt", "training.stepz": 1},
             r"Did you mean 'training\.steps'",
         ),
         ({"task": "dyck-2-4", "model": "gpt", "training.steps": 0}, "steps must be at least 1"),
-        ({"task": "dyck-2-4", "model": "gpt", "training.steps": 1.5}, "steps"),
-        (
-            {"task": "dyck-2-4", "model": "gpt", "training.learning_rate": -1.0},
-            "learning_rate must be above 0",
-        ),
         (
             {"task": "dyck-2-4", "model": "gpt", "training.learning_rate": "fast"},
             "learning_rate|fast",
