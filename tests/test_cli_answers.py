@@ -41,9 +41,6 @@ def answer_of(*words: object, status: int = 0) -> dict[str, Any]:
     return found
 
 
-# --- JSON -----------------------------------------------------------------------------------------
-
-
 @dataclass
 class Point:
     x: float
@@ -93,9 +90,6 @@ def test_a_mistake_prints_no_json():
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-# --- verdicts -------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = construct.uniform_attention(load_task("dyck-2-4").language, n_ctx=60)
@@ -127,9 +121,6 @@ def test_what_is_refuted_counts_more_than_what_is_undecided(refuted, undecided, 
     except typer.Exit as end:
         found = end.exit_code
     assert found == status
-
-
-# --- TransformerLens ------------------------------------------------------------------------------
 
 
 def test_another_transformer_lens_is_named_in_one_line():
@@ -167,9 +158,6 @@ def test_what_is_supported_is_what_is_asked_for():
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     least, most = installed._SUPPORTED
     assert f"transformer_lens>={least},<{most + 1}" in asked
-
-
-# --- how it is called -----------------------------------------------------------------------------
 
 
 def test_as_a_module_and_completion():

@@ -47,9 +47,6 @@ def open_types(prefix: tuple[int, ...]) -> list[int]:
     return [row[place] // 2 for place in stacks(row)[-1]]
 
 
-# --- exact chance ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("task", ENUMERATED, ids=lambda task: task.name)
 def test_chance_is_that_of_all_prefixes_counted(task, long):
@@ -86,9 +83,6 @@ def test_chance_as_published():
     assert even.closing_chance(long=True).copier == pytest.approx(0.75, abs=1e-4)
     assert odd.closing_chance(long=True).copier == pytest.approx(0.875, abs=1e-4)
     assert load_task("dyck-2-4").closing_chance().copier == pytest.approx(0.852, abs=5e-4)
-
-
-# --- the metric -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("long", [False, True])

@@ -22,9 +22,6 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-# --- the distribution, string by string -----------------------------------------------------------
-
-
 def agree(drawn: list[tuple[int, ...]], expected: dict[tuple[int, ...], float]) -> None:
     """Frequencies within five standard deviations of probabilities, and nothing impossible."""
     counts, n = Counter(drawn), len(drawn)
@@ -70,9 +67,6 @@ def test_prefixes_that_end_with_a_close_come_from_the_exact_distribution(task, l
         assert row[end + 1 :] == [bos] * (len(row) - end - 1)  # the rest of the string is not shown
         drawn.append(tuple(row[1 : end + 1]))
     agree(drawn, closing_prefixes(task, long=long))
-
-
-# --- tasks as values ------------------------------------------------------------------------------
 
 
 def test_the_named_tasks():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ from click.testing import Result
 from tests.hostile.conftest import RECORD
 from tests.hostile.tools import alter
 from tests.test_cli import typed
-from tl_dyck.records import sealed
 from tl_dyck.runs import Sweep, load_results
 from tl_dyck.runs.store import Store, point_id, run_id
 from tl_dyck.screen import visible
@@ -85,8 +83,6 @@ def test_what_cannot_be_is_said_in_a_line(place: Path, monkeypatch: pytest.Monke
     assert set(os.listdir()) <= {*files, "results"}
 
 
-# --- names of others ------------------------------------------------------------------------------
-
 ESCAPES = "\x1b[2J\x1b]0;owned\x9c"
 
 
@@ -156,18 +152,3 @@ def test_names_of_parameters_metrics_values_and_errors(tmp_path: Path, name: str
         for line in visible(name).splitlines():
             assert line in result.stdout
     assert [*load_results(tmp_path / "s")][3] == name
-
-
-def test_a_study_with_escapes_in_its_numbers(original: Make):
-    folder = original("study")
-    evil = "[/]\x1b[2J"
-    alter(folder / "results.json", "config", "families", 0, value=evil)
-    for path in folder.glob("runs/??/" + "?" * 20 + ".json"):
-        record = json.loads(path.read_text())
-        record["parameters"]["model"] = record["parameters"]["model"].replace("gpt", evil)
-        del record["digest"]
-        path.write_bytes(sealed(record, path.stem))
-    result = call("report", folder)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert visible(result.stdout) == result.stdout
-    assert "[/]\\x1b[2J" in result.stdout

@@ -30,8 +30,6 @@ def test_odd_bytes_are_shown_not_fatal(original: Make):
     assert "row 12: '\\x1b[31m'" in corpus.problems["labels that are no class number"]
 
 
-# --- sentences are never cut ----------------------------------------------------------------------
-
 LONG = " ".join(["good"] * 100)
 
 

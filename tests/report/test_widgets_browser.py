@@ -153,9 +153,6 @@ def test_a_widget_works_in_the_frame_of_a_notebook(browser, tmp_path):
     seen.context.close()
 
 
-# --- circuitsvis ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("view", [widgets.circuitsvis_attention, widgets.circuitsvis_tokens])
 def test_views_of_circuitsvis_draw_and_ask_for_nothing(browser, tmp_path, view):
     model = build_model(get_config("gpt", EVIL, n_heads=2, d_model=16), seed=1)

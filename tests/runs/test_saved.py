@@ -66,9 +66,6 @@ def test_there_are_none(tmp_path):
         find_models(tmp_path / "sweep")
 
 
-# --- names ----------------------------------------------------------------------------------------
-
-
 def test_a_model_is_found_again_by_what_it_is_called(tiny_study, tmp_path):
     """In a study, in a folder of models, and by a colon in the name of a folder."""
     odd = Path(shutil.copytree(tiny_study.folder, tmp_path / "a:b" / "study"))

@@ -99,9 +99,6 @@ def slow(point: Point, seed: int, folder: Path) -> dict[str, Any]:
     raise TimeoutError("nobody said go")
 
 
-# --- the driver -----------------------------------------------------------------------------------
-
-
 def in_child(action: Callable[[], Any]) -> int:
     """Run something in a forked process, which never returns here; its id."""
     pid = os.fork()

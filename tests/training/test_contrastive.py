@@ -119,9 +119,6 @@ def test_it_is_zero_for_balanced_models_and_only_for_those(make):
     assert regularizer(model, tokens, generator=rng()).item() > 1e-6
 
 
-# --- in training ----------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def roomy(tiny):
     """The tiny configuration with room for prefixes."""

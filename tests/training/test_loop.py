@@ -117,9 +117,6 @@ def test_accuracy_is_the_tasks_own_on_fresh_prefixes(tiny, monkeypatch):
     assert result.accuracy == original(tiny.task, result.model, n=1000, seed=seeds[-1][0])
 
 
-# --- how it ends ----------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def easy() -> DyckTask:
     """One bracket type: whoever knows that the string goes on closes right."""
@@ -167,9 +164,6 @@ def test_a_run_that_diverges_says_so_and_can_be_loaded(tiny, monkeypatch, tmp_pa
     same_run_but_nan = tiny.train(folder=tmp_path)
     pd.testing.assert_frame_equal(same_run_but_nan.history, result.history)
     assert (same_run_but_nan.status, same_run_but_nan.steps) == ("diverged", 6)
-
-
-# --- what it is asked to do -----------------------------------------------------------------------
 
 
 def test_rows_are_reported_as_they_are_made(tiny, uninterrupted):

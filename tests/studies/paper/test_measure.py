@@ -62,14 +62,6 @@ def test_uniform_is_what_a_head_without_scores_does():
     assert heads_of(model, TASK, n=80, seed=1) == rows
 
 
-@pytest.mark.parametrize(
-    ("pattern", "place"), [("previous", "the bracket before"), ("uniform", "")]
-)
-def test_looks(pattern, place):
-    model = construct.decoy_head(build_model(get_config("gpt-uniform", TASK, n_layers=1)), pattern)
-    assert heads_of(model, TASK, n=40, seed=0)[-1]["looks_like"] == place
-
-
 @pytest.mark.parametrize(("family", "options"), [("gpt", {"n_heads": 2}), ("minimal-onehot", {})])
 def test_looks_and_weights_string_by_string(family, options):
     """Against plain loops over strings, closing brackets and a stack of positions."""
