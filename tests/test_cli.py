@@ -243,14 +243,11 @@ def test_probe_one_probe_and_a_third_partys(runs):
 
 
 def test_a_third_partys_probe_that_fails_does_not_end_the_others(runs):
-    def narrow(model):
-        return 1 / (model.cfg.d_model - 50)
-
     def broken(models):
         raise KeyError("layer\n9")
 
     tl_dyck.register_probe("a-broken")(broken)
-    tl_dyck.register_probe("narrow")(narrow)
+    tl_dyck.register_probe("narrow")(lambda model: 1 / (model.cfg.d_model - 50))
     tl_dyck.register_probe("seeds")(lambda models: f"{len(models)} of them")
     folders = (runs["gpt", 0], runs["gpt", 4])
     try:

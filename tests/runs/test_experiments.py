@@ -248,9 +248,3 @@ def test_a_half_trained_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     (cut,), (whole,) = load_models(tmp_path / "cut"), load_models(tmp_path / "whole")
     for name, weight in whole.state_dict().items():
         assert torch.equal(cut.state_dict()[name], weight)
-    times = ["seconds", "started", "train_seconds"]
-    assert (
-        load_results(tmp_path / "cut")
-        .drop(columns=times)
-        .equals(load_results(tmp_path / "whole").drop(columns=times))
-    )
