@@ -25,12 +25,13 @@ from tl_dyck import (
     get_config,
     load_task,
 )
-from tl_dyck.certify import Edit, Witness, certify, certify_dyck, parse_space
+from tl_dyck.certify import Edit, Witness, apply_edits, certify, certify_dyck, parse_space
 from tl_dyck.inputs import token_texts
 from tl_dyck.report import widgets
 from tl_dyck.report.heatmap import text_of, thousandths
 from tl_dyck.report.widgets import Widget
 from tl_dyck.report.widgets.attention import figure_of
+from tl_dyck.report.widgets.certificates import marks
 from tl_dyck.report.widgets.strings import UnreadableTextError
 
 TASK = load_task("dyck-2-4")
@@ -294,6 +295,20 @@ def test_the_three_verdicts_in_words(minimal, tmp_path):
         page = opened(widgets.certificate(made, rnn), tmp_path)
         assert said in page.text
         assert page.find("strong", class_=f"verdict {status}")
+
+
+def test_marks_are_where_the_edits_are():
+    string = (0, 1, 2, 3, 4)
+    edits = (
+        Edit("ins", 1, (), (7, 8)),
+        Edit("del", 2, (2,), ()),
+        Edit("sub", 3, (3, 4), (9, 9, 9)),
+    )
+    taken, put = marks(edits)
+    worst = apply_edits(string, edits)
+    assert taken == {2, 3, 4}
+    assert [worst[index] for index in sorted(put)] == [7, 8, 9, 9, 9]
+    assert [worst[index] for index in range(len(worst)) if index not in put] == [0, 1]
 
 
 def test_a_classifier_of_words_is_certified_in_words(tmp_path):
