@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import shutil
@@ -19,6 +20,7 @@ import tl_dyck.studies
 from tl_dyck.cli import app
 from tl_dyck.json_values import plain
 from tl_dyck.models import load_model, models
+from tl_dyck.registry import Registry
 from tl_dyck.studies import Study, StudyConfig, findings
 from tl_dyck.tasks import list_tasks
 from tl_dyck.training import load_result
@@ -113,6 +115,18 @@ def test_tasks_and_models():
 # --- study, report --------------------------------------------------------------------------------
 
 
+def test_a_plug_in_that_cannot_be_loaded_spoils_no_list(monkeypatch):
+    whole = Registry.summaries
+    monkeypatch.setattr(
+        Registry, "summaries", lambda registry: {**whole(registry), "broken": "(unusable: [why])"}
+    )
+    for command in ("tasks", "models"):
+        result = call(command)
+        assert result.exit_code == 0
+        assert "broken" in result.output
+        assert "(unusable: [why])" in flat(result.output)
+
+
 def test_study_asks_for_what_was_typed_and_says_what_was_found(tiny_study, tmp_path, monkeypatch):
     asked = {}
 
@@ -205,11 +219,14 @@ def test_probe_all_that_apply(tiny_study):
             assert found[probe][place] == {"model": name, "result": plain(one), **value}
 
 
-def test_play(runs, tiny_study, tmp_path):
-    page = tmp_path / "page.html"
+def test_play(runs, tiny_study, tmp_path, monkeypatch):
+    done, page = [], tmp_path / "page.html"
+    bar = contextlib.contextmanager(lambda what, **how: iter([done.append]))
+    monkeypatch.setattr("tl_dyck.screen.share_bar", bar)
     result = call("play", tiny_study.folder, "--only", "model=gpt", "-o", page, "-s", "[(")
     assert result.exit_code == 0, result.output
     assert f"Playground: {page}" in result.output
+    assert done == pytest.approx([1 / 3, 2 / 3, 1])
     text = page.read_text(encoding="utf-8")
     assert all(f'"name":"gpt/seed-{seed}"' in text for seed in tiny_study.config.seeds)
     assert '"string":"[("' in text

@@ -76,6 +76,30 @@ def test_every_command_has_it():
         assert "--json" in [name for each in command.params for name in each.opts], command.name
 
 
+def test_tasks_and_models():
+    tasks = {each["name"]: each for each in answer_of("tasks")["tasks"]}
+    assert list(tasks) == tl_dyck.list_tasks()
+    assert tasks["dyck-3-8"]["entropy_floor"] == load_task("dyck-3-8").entropy_floor
+    assert tasks["dyck-2-4-prefix"]["mode"] == "prefix"
+    models = {each["name"]: each for each in answer_of("models", "-t", "dyck-3-8")["models"]}
+    assert set(models) == set(tl_dyck.list_models())
+    assert models["gpt"]["n_layers"] == 2
+
+
+def test_train_and_report(tiny_study: Study, tmp_path):
+    found = answer_of(
+        "train", "gpt", "--steps", "1", "--seeds", "0,2", "-o", tmp_path / "runs", "--jobs", "1"
+    )
+    assert [(run["seed"], run["steps"]) for run in found["runs"]] == [(0, 1), (2, 1)]
+    kept = tl_dyck.training.load_result(tmp_path / "runs" / "seed-2")
+    assert found["runs"][1]["accuracy"]["any_token"] == kept.accuracy.any_token
+    assert found["models"] == str(tmp_path / "runs")
+    found = answer_of("report", tiny_study.folder, "-o", tmp_path / "page.html")
+    assert found["report"] == str(tmp_path / "page.html")
+    assert found["summary"]["probe_string"] == tiny_study.summary["probe_string"]
+    assert found["findings"][0]["title"]
+
+
 def test_one_head_of_several_is_probed(tmp_path):
     model = tl_dyck.build_model(tl_dyck.get_config("minimal-onehot", "dyck-2-4", n_heads=2), seed=1)
     save_model(model, tmp_path)

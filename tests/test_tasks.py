@@ -164,6 +164,8 @@ def test_bad_values(values, message):
 def test_bad_calls():
     with pytest.raises(TypeError):
         DyckTask(name="x", n_types=2, max_depth=4, train_lengths=(2.0, 4))
+    with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
+        load_task("dyck-2-4").closing_accuracy(len, chunk=0)
     with pytest.raises(
         UnknownNameError, match=r"unknown task 'dyck-2-4-prefx'\. Did you mean 'dyck-2-4-prefix'\?"
     ):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from tests.report.browsing import PATIENCE, cell_at
@@ -176,6 +177,14 @@ def test_a_sentence_stays_with_its_figure_on_paper(page):
         assert len(found) > 8
         assert set(found) == {"avoid"}
     page.emulate_media(media="screen")
+
+
+def test_data_can_be_saved(page, tiny_study, tmp_path):
+    with page.expect_download() as waiting:
+        page.locator("a[download='accuracy.csv']").click()
+    waiting.value.save_as(tmp_path / "accuracy.csv")
+    saved = pd.read_csv(tmp_path / "accuracy.csv")
+    assert saved["accuracy"].tolist() == tiny_study.models["accuracy"].tolist()
 
 
 @pytest.mark.parametrize(("how", "is_open"), [((400, "dark"), False), ((1000, "light"), True)])
