@@ -55,7 +55,9 @@ def test_outputs_are_stripped_from_the_file(path: Path) -> None:
 
 def test_myopic(capsys: pytest.CaptureFixture[str]) -> None:
     start, same, widget, *circuits, probes, many, broken, honest, twins = execute(
-        "myopic.ipynb", capsys, {"range(100)": "range(20)", "n=50": "n=20"}
+        "myopic.ipynb",
+        capsys,
+        {"range(100)": "range(20)", "n=50": "n=20", "epsilon=4,": "epsilon=4.0,"},
     )
     assert [re.findall(r"&quot;view&quot;:&quot;(\w+)&quot;", view) for view in circuits] == VIEWS
     assert "5.0000e-01" in start
