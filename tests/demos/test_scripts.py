@@ -74,7 +74,7 @@ def _tables(printed):
 
 def test_does_faithfulness_rank(run, tmp_path, monkeypatch):
     """All heads are perfectly faithful and find nothing; the oracle finds all."""
-    few = ["zero-ablation", "ov-norm", "sharpness", "parser", "sizes"]
+    few = ["zero-ablation", "path-patching", "ov-norm", "sharpness", "copying", "parser", "sizes"]
     monkeypatch.setattr("tl_dyck.judge.Suite", partial(Suite, first_seed=0))
     monkeypatch.setattr(methods, "names", lambda: few)
     printed = run("does_faithfulness_rank.py", 1, tmp_path)

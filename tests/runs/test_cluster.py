@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import itertools
 import json
 import os
@@ -226,8 +225,7 @@ def script(tmp_path: Path, *places: str) -> None:
 
 
 def test_workers_know_what_the_script_registered(address, tmp_path):
-    here = ["ray"] if importlib.util.find_spec("ray") else []
-    script(tmp_path, f"dask={address}", *here)  # loky: tests/judge/test_code.py
+    script(tmp_path, f"dask={address}")  # loky: tests/judge/test_code.py
 
 
 # --- what cannot go on ----------------------------------------------------------------------------
@@ -316,9 +314,10 @@ class Odd(toys.OnDevice):
 # --- ray ------------------------------------------------------------------------------------------
 
 
-def test_ray_trains(tmp_path):
+def test_ray_trains_and_knows_what_the_script_registered(tmp_path):
     pytest.importorskip("ray", reason="ray is not installed: pip install 'tl-dyck[ray]'")
     done = run_sweep(TRAIN, tmp_path / "ray", backend="ray", n_jobs=2, progress=False)
     assert (done.done, done.failed) == (4, 0)
     run_sweep(TRAIN, tmp_path / "here", n_jobs=1, progress=False)
     assert weights(tmp_path / "ray") == weights(tmp_path / "here") != {}
+    script(tmp_path, "ray")
