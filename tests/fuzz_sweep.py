@@ -34,7 +34,7 @@ def main() -> None:
             folder = Path(root) / f"{writers}"
             found = storm(folder, kills=given.kills, n_points=points, n_seeds=20, writers=writers,
                           seed=given.seed)  # fmt: skip
-            print(f"{writers} at once: {found}", flush=True)
+            print(f"{writers} at once: {found} were killed", flush=True)
 
 
 if __name__ == "__main__":

@@ -112,6 +112,9 @@ def test_tasks_and_models():
     assert int(rows["minimal-onehot"][2]) >= 2 * 3 * 8  # Eq. 19: one for each type and depth
 
 
+# --- study, report --------------------------------------------------------------------------------
+
+
 def test_a_plug_in_that_cannot_be_loaded_spoils_no_list(monkeypatch):
     whole = Registry.summaries
     monkeypatch.setattr(
@@ -122,9 +125,6 @@ def test_a_plug_in_that_cannot_be_loaded_spoils_no_list(monkeypatch):
         assert result.exit_code == 0
         assert "broken" in result.output
         assert "(unusable: [why])" in flat(result.output)
-
-
-# --- study, report --------------------------------------------------------------------------------
 
 
 def test_study_asks_for_what_was_typed_and_says_what_was_found(tiny_study, tmp_path, monkeypatch):
@@ -219,23 +219,18 @@ def test_probe_all_that_apply(tiny_study):
             assert found[probe][place] == {"model": name, "result": plain(one), **value}
 
 
-def test_play(runs, tiny_study, tmp_path):
-    page = tmp_path / "page.html"
+def test_play(runs, tiny_study, tmp_path, monkeypatch):
+    done, page = [], tmp_path / "page.html"
+    bar = contextlib.contextmanager(lambda what, **how: iter([done.append]))
+    monkeypatch.setattr("tl_dyck.screen.share_bar", bar)
     result = call("play", tiny_study.folder, "--only", "model=gpt", "-o", page, "-s", "[(")
     assert result.exit_code == 0, result.output
     assert f"Playground: {page}" in result.output
+    assert done == pytest.approx([1 / 3, 2 / 3, 1])
     text = page.read_text(encoding="utf-8")
     assert all(f'"name":"gpt/seed-{seed}"' in text for seed in tiny_study.config.seeds)
     assert '"string":"[("' in text
     assert "<h1>Playground: gpt, dyck-2-4</h1>" in text
-
-
-def test_play_says_how_far_it_is(runs, tmp_path, monkeypatch):
-    done = []
-    bar = contextlib.contextmanager(lambda what, **how: iter([done.append]))
-    monkeypatch.setattr("tl_dyck.screen.share_bar", bar)
-    assert call("play", runs["gpt", 0], runs["gpt", 4], "-o", tmp_path / "x.html").exit_code == 0
-    assert done == [0.5, 1.0]
 
 
 def test_probe_one_string(runs):
@@ -265,14 +260,11 @@ def test_probe_one_probe_and_a_third_partys(runs):
 
 
 def test_a_third_partys_probe_that_fails_does_not_end_the_others(runs):
-    def narrow(model):
-        return 1 / (model.cfg.d_model - 50)
-
     def broken(models):
         raise KeyError("layer\n9")
 
     tl_dyck.register_probe("a-broken")(broken)
-    tl_dyck.register_probe("narrow")(narrow)
+    tl_dyck.register_probe("narrow")(lambda model: 1 / (model.cfg.d_model - 50))
     tl_dyck.register_probe("seeds")(lambda models: f"{len(models)} of them")
     folders = (runs["gpt", 0], runs["gpt", 4])
     try:

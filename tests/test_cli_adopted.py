@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,22 +9,13 @@ import torch
 
 from tests.foreign import VOCABULARY, foreign
 from tests.test_cli import call
-from tl_dyck import adopt, save_model, stack_likeness
+from tl_dyck import adopt, save_model
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     return save_model(adopt(foreign("one-layer"), VOCABULARY), folder / "model")
-
-
-def test_probe(saved: Path) -> None:
-    result = call("probe", saved, "-s", "[()]", "--json")
-    assert result.exit_code == 0
-    (answer,) = json.loads(result.stdout)["stack_likeness"]
-    model = adopt(foreign("one-layer"), VOCABULARY)
-    found = stack_likeness(model, model.to_tokens("[()]"))
-    assert answer["result"]["mass"][0] == pytest.approx(found.mass[0].tolist(), rel=1e-6)
 
 
 def test_other_commands(saved: Path, tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ from tl_dyck.cli.answers import end_with
 from tl_dyck.errors import DyckError, is_refusal
 from tl_dyck.json_values import plain
 from tl_dyck.models.hooked import installed
-from tl_dyck.studies import Study
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,9 +39,6 @@ def answer_of(*words: object, status: int = 0) -> dict[str, Any]:
     assert result.stderr == ""
     found: dict[str, Any] = json.loads(result.stdout)
     return found
-
-
-# --- JSON -----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -118,9 +114,6 @@ def test_a_mistake_prints_no_json():
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-# --- verdicts -------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = construct.uniform_attention(load_task("dyck-2-4").language, n_ctx=60)
@@ -152,9 +145,6 @@ def test_what_is_refuted_counts_more_than_what_is_undecided(refuted, undecided, 
     except typer.Exit as end:
         found = end.exit_code
     assert found == status
-
-
-# --- TransformerLens ------------------------------------------------------------------------------
 
 
 def test_another_transformer_lens_is_named_in_one_line():
@@ -192,9 +182,6 @@ def test_what_is_supported_is_what_is_asked_for():
     asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     least, most = installed._SUPPORTED
     assert f"transformer_lens>={least},<{most + 1}" in asked
-
-
-# --- how it is called -----------------------------------------------------------------------------
 
 
 def test_as_a_module_and_completion():

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import tl_dyck.certify
-from tests.certify.oracles import random_rnn
 from tests.test_cli import call, flat
 from tl_dyck.certify import Certificate, InsertMatchedPairs, PerturbationSpace, certify
 from tl_dyck.models import load_model
@@ -32,8 +31,7 @@ def exported(checkpoint: Path, tmp_path: Path) -> Path:
     return tmp_path / "rnn"
 
 
-@pytest.fixture
-def words(tmp_path: Path) -> Path:
+def save_words(folder: Path) -> Path:
     """A classifier of words: the sum of their scores decides, since all keys are alike."""
     sizes = {"d_model": 2, "n_heads": 1, "d_head": 2, "d_vocab": len(WORDS), "d_vocab_out": 2}
     text: Any = {"alphabet": WORDS, "separator": " ", "unknown_token": 0}
@@ -46,8 +44,13 @@ def words(tmp_path: Path) -> Path:
         weights[name][0] = torch.eye(2)
     weights["W_U"][1, 1] = 1.0
     weights["W_U"][0, 0] = 1.0
-    save_rnn(TwoLayerRNN(config, weights), tmp_path / "words")
-    return tmp_path / "words"
+    save_rnn(TwoLayerRNN(config, weights), folder)
+    return folder
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    return save_words(tmp_path / "words")
 
 
 @pytest.fixture
@@ -137,36 +140,3 @@ def test_stopping_early_keeps_what_is_done(
     assert result.exit_code == 130
     assert "stopped after 1 of 3 strings" in flat(result.stdout)
     assert len(json.loads((tmp_path / "out.json").read_text())) == 1
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    """\
---space dup:1 | no strings: give --text
---text good --space dupp:1 | unknown transformation 'dupp'
---text good --space dup:x | needs a budget
---text good --space sub:1 | give --synonyms FILE
---text good --space ins:1 | give --insert TEXTS
---text good --space pairs:1 | needs the bracket language
---text good --space del:1 --delete awful | outside the alphabet: awful
---text good --space dup:1 --target yes | target 'yes' is neither
---text good --space dup:1 --target 7 | target 7 is not one of the 2 logits
---text good --space dup:1 --certifier exakt | unknown certifier 'exakt'
---text good --space dup:1 --time-limit -1 | --time-limit must be above 0, got -1
---text ' ' --space dup:1 | an empty string cannot be certified
---text 'a a a a a a a a a a a a a a a a' --space dup:1 | holds strings of 17 tokens
---text good --space sub:1 --synonyms words/rnn.json | rnn.json
---file no-such-file --space dup:1 | no-such-file
---text good --space dup:1 | it has no alphabet""".splitlines(),
-)
-def test_mistakes_are_named_in_one_line(
-    words: Path, mistake: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(words.parent)
-    arguments, _, message = mistake.partition(" | ")
-    if "no alphabet" in message:
-        save_rnn(random_rnn(0), words)
-    result = call(f"certify {words} {arguments}")
-    assert result.exit_code == 2
-    assert message in flat(result.stderr)
-    assert "Traceback" not in result.stderr

@@ -10,9 +10,12 @@ import pytest
 
 import tl_dyck
 import tl_dyck.studies
+from tests.certify.oracles import random_rnn
 from tests.test_cli import call
+from tests.test_cli_certify import save_words
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models import load_model
+from tl_dyck.rnn import save_rnn
 from tl_dyck.training import TrainConfig
 from tl_dyck.training.seeds import TrainingFailedError
 
@@ -76,6 +79,34 @@ certify-language one --length 99999999999 | --length must be at most
 certify-language one --sample 2000 | lengths must be at most 1000
 certify-language one --time-limit nan | --time-limit must be finite
 certify-language one --task dyck-3-8 | 2 types of brackets, not 3
+certify words --space dup:1 | no strings: give --text
+certify words --text good --space dupp:1 | unknown transformation 'dupp'
+certify words --text good --space dup:x | needs a budget
+certify words --text good --space sub:1 | give --synonyms FILE
+certify words --text good --space ins:1 | give --insert TEXTS
+certify words --text good --space pairs:1 | needs the bracket language
+certify words --text good --space del:1 --delete awful | outside the alphabet: awful
+certify words --text good --space dup:1 --target yes | target 'yes' is neither
+certify words --text good --space dup:1 --target 7 | target 7 is not one of the 2 logits
+certify words --text good --space dup:1 --certifier exakt | unknown certifier 'exakt'
+certify words --text good --space dup:1 --time-limit -1 | --time-limit must be above 0, got -1
+certify words --text ' ' --space dup:1 | an empty string cannot be certified
+certify words --text 'a a a a a a a a a a a a a a a a' --space dup:1 | holds strings of 17 tokens
+certify words --text good --space sub:1 --synonyms words/rnn.json | rnn.json
+certify words --file no-such-file --space dup:1 | no-such-file
+certify unnamed --text good --space dup:1 | it has no alphabet
+sweep none.yaml | there is no file or folder 'none.yaml'
+sweep status . | holds no sweep
+sweep resume . | holds no sweep
+sweep results none | there is no file or folder 'none'
+sweep merge all none | there is no file or folder 'none'
+sweep bad.yaml | 'bad.yaml': unknown key of a sweep 'gird'. Did you mean 'grid'?
+sweep bad.yaml --dry-run | Did you mean 'grid'?
+sweep mine.yaml --backend slurm | backend must be one of loky, dask, ray, not 'slurm'
+sweep other.yaml --dry-run | unknown experiment 'trian'. Did you mean 'train'?
+sweep results study --by z | no column 'z'
+sweep results study --metrics outcome | 'outcome' cannot be averaged
+sweep results study --out x.txt | ends with .parquet or .csv
 """.splitlines()
 
 
@@ -92,6 +123,11 @@ def places(tiny_study, tmp_path_factory) -> Path:
     torn = shutil.copytree(tiny_study.run_folder("gpt", 0), path / "torn") / "model.safetensors"
     torn.write_bytes(torn.read_bytes()[:-7])
     tl_dyck.save_model(load_model(tiny_study.run_folder("gpt", 0)), path / "own")
+    save_words(path / "words")
+    save_rnn(random_rnn(0), path / "unnamed")
+    (path / "mine.yaml").write_text("seeds: 1\ncommon: {task: dyck-2-4, model: gpt}")
+    (path / "bad.yaml").write_text("gird: {x: [1]}")
+    (path / "other.yaml").write_text("experiment: trian")
     return path
 
 

@@ -149,35 +149,3 @@ def test_nothing_to_show_yet(file, tmp_path, monkeypatch):
     one_job(file, "-o", tmp_path / "empty")
     assert "No run has ended yet." in flat(call("sweep", "results", tmp_path / "empty").output)
     assert "12 runs: 12 waiting" in flat(call("sweep", "status", tmp_path / "empty").output)
-
-
-@pytest.mark.parametrize(
-    "mistake",
-    """\
-none.yaml | there is no file or folder 'none.yaml'
-status . | holds no sweep
-resume . | holds no sweep
-results none | there is no file or folder 'none'
-merge all none | there is no file or folder 'none'
-bad.yaml | 'bad.yaml': unknown key of a sweep 'gird'. Did you mean 'grid'?
-bad.yaml --dry-run | Did you mean 'grid'?
-mine.yaml --backend slurm | backend must be one of loky, dask, ray, not 'slurm'
-other.yaml --dry-run | unknown experiment 'toyy'. Did you mean 'toy'?
-results there --by z | no column 'z'
-results there --metrics word | 'word' cannot be averaged
-results there --out x.txt | ends with .parquet or .csv""".splitlines(),
-)
-def test_mistakes(file, tmp_path, monkeypatch, mistake):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "bad.yaml").write_text("gird: {x: [1]}")
-    (tmp_path / "other.yaml").write_text("experiment: toyy")
-    if "there" in mistake:
-        one_job(file, "-o", "there")
-    before = sorted(tmp_path.iterdir())
-    words, _, message = mistake.partition(" | ")
-    said = call(f"sweep {words}")
-    assert said.exit_code == 2
-    text = flat(said.output)
-    assert text.startswith("Error: ")
-    assert message in text
-    assert sorted(tmp_path.iterdir()) == before

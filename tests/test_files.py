@@ -145,11 +145,6 @@ def test_others_may_read(file):
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
 
 
-def test_no_folder(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        write_bytes(tmp_path / "nowhere" / "x", NEW)
-
-
 def test_leftovers(tmp_path, monkeypatch):
     def killed(*args):
         raise Killed

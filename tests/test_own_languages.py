@@ -21,9 +21,6 @@ NAMES = ("anbncn", "dyck-1", "shuffle-dyck")
 QUICK = TrainConfig(steps=6, batch_size=8, check_every=3, check_size=50, target=None)
 
 
-# --- the law, by enumeration ----------------------------------------------------------------------
-
-
 def _balanced(text: str, opening: str, closing: str) -> bool:
     """Whether no prefix closes more than it opens."""
     depth = itertools.accumulate((s == opening) - (s == closing) for s in text)
@@ -140,9 +137,6 @@ def test_counted_positions_by_hand() -> None:
     assert counted("anbncn", "aabbcc") == "...^^^"
     assert counted("dyck-1", "(())()") == "^.^^^^"
     assert counted("shuffle-dyck", "([)](())") == "...^..^^"
-
-
-# --- the automaton beside DyckLanguage's own recursions -------------------------------------------
 
 
 def _stack_moves(stack: str) -> dict[str, str]:

@@ -93,9 +93,6 @@ def test_what_only_this_script_knows_is_sent_too():
     assert pickle.loads(pickle.dumps(Sent(Here()))).value.answer == 42
 
 
-# --- what only this process has registered --------------------------------------------------------
-
-
 @pytest.fixture
 def toys():
     registry = Registry("toy", "tl_dyck_test.sent")

@@ -220,22 +220,3 @@ def test_broken_entry_points(
     lines = toys.summaries()
     assert lines["ball"] == "round"
     assert lines["kite"].startswith("(unusable: ")
-
-
-@pytest.mark.parametrize(
-    ("where", "attribute", "kind"),
-    [
-        ("tl_dyck.tasks", "tasks", "task"),
-        ("tl_dyck.models", "models", "model"),
-        ("tl_dyck.probes", "probes", "probe"),
-        ("tl_dyck.certify", "certifiers", "certifier"),
-    ],
-)
-def test_our_four_registries(where: str, attribute: str, kind: str, shelf: Shelf) -> None:
-    """Each is where the documentation says, and a third party's package shows up in it."""
-    registry = getattr(importlib.import_module(where), attribute)
-    assert registry.kind == kind
-    assert registry.group == f"tl_dyck.{attribute}"
-    shelf.install("toy-plug", "", {"toy-plug": "toy_plug:thing"}, group=registry.group)
-    assert "toy-plug" in registry.names()
-    assert shelf.loaded() == set()

@@ -50,6 +50,17 @@ def test_no_circle_of_imports() -> None:
         ).prepare()
 
 
+def test_only_the_module_of_our_probes_names_the_plugs() -> None:
+    """Arrows point from the plugs to the library; the way back is the registry, or that module."""
+    naming = {
+        name
+        for name, (tree, _) in parsed().items()
+        if name.startswith("tl_dyck.")
+        and any(each.startswith("tl_dyck_hooks") for each in imported(tree))
+    }
+    assert naming == {"tl_dyck.probes"}
+
+
 def test_no_two_classes_of_one_name() -> None:
     places = defaultdict(list)
     for name, (tree, _) in parsed().items():

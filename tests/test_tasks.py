@@ -22,9 +22,6 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-# --- the distribution, string by string -----------------------------------------------------------
-
-
 def agree(drawn: list[tuple[int, ...]], expected: dict[tuple[int, ...], float]) -> None:
     """Frequencies within five standard deviations of probabilities, and nothing impossible."""
     counts, n = Counter(drawn), len(drawn)
@@ -70,31 +67,6 @@ def test_prefixes_that_end_with_a_close_come_from_the_exact_distribution(task, l
         assert row[end + 1 :] == [bos] * (len(row) - end - 1)  # the rest of the string is not shown
         drawn.append(tuple(row[1 : end + 1]))
     agree(drawn, closing_prefixes(task, long=long))
-
-
-def test_the_same_generator_state_gives_the_same_strings():
-    task = load_task("dyck-2-4")
-    for draw in (
-        lambda g: task.sample(50, generator=g),
-        lambda g: task.sample_closing(50, generator=g)[0],
-        lambda g: task.sample_closing(20, long=True, generator=g)[0],
-    ):
-        assert torch.equal(draw(seeded(3)), draw(seeded(3)))
-        generator = seeded(3)
-        first, second = draw(generator), draw(generator)
-        assert first.shape != second.shape or not torch.equal(first, second)
-
-
-def test_long_prefixes_have_every_length():
-    task = load_task("dyck-2-4")
-    tokens, last = task.sample_closing(3000, long=True, generator=seeded())
-    counts = Counter(last.tolist())
-    assert set(counts) == set(range(400, 501))
-    assert max(counts.values()) < 3000 / 101 + 6 * math.sqrt(3000 / 101)
-    assert bool(task.language.is_prefix(tokens).all())
-
-
-# --- tasks as values ------------------------------------------------------------------------------
 
 
 def test_the_named_tasks():
@@ -192,6 +164,8 @@ def test_bad_values(values, message):
 def test_bad_calls():
     with pytest.raises(TypeError):
         DyckTask(name="x", n_types=2, max_depth=4, train_lengths=(2.0, 4))
+    with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
+        load_task("dyck-2-4").closing_accuracy(len, chunk=0)
     with pytest.raises(
         UnknownNameError, match=r"unknown task 'dyck-2-4-prefx'\. Did you mean 'dyck-2-4-prefix'\?"
     ):

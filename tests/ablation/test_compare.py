@@ -119,9 +119,6 @@ def test_models_and_groups_are_kept_apart():
     assert repr(found) == "ImportanceComparison(a: 3 models, b: 3 models)"
 
 
-# --- answers --------------------------------------------------------------------------------------
-
-
 def models_with(sign: float, n: int = 8, noise: float = 0.3) -> list[pd.DataFrame]:
     """Importance follows stack-likeness, or the reverse, or nothing; drift is 0.5 of 2."""
     generator = np.random.default_rng(0)

@@ -23,9 +23,6 @@ TASK = load_task("dyck-2-4")
 tune = partial(finetuned_importance, progress=False, ignore=())
 
 
-# --- gates really prune ---------------------------------------------------------------------------
-
-
 def test_useless_heads_are_removed_and_only_those():
     found = tune(
         planted(),
@@ -65,9 +62,6 @@ def test_an_essential_head_survives_longest(seed):
     assert (
         found.path["metric"].iloc[-1] < -np.log(KINDS) < -0.1 < found.path["metric"].iloc[0]
     )  # worse than a guess
-
-
-# --- what is recorded -----------------------------------------------------------------------------
 
 
 def test_record():

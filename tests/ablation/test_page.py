@@ -89,15 +89,6 @@ def test_frozen_only_has_what_there_is(ablation):
     assert [figure.name for figure in made] == ["heads", "heads-correlations"]
 
 
-def test_figures_for_a_study(ablation, tmp_path):
-    assert ablation_figures(tmp_path / "ablation") == []
-    (tmp_path / "ablation").symlink_to(ablation.folder)
-    assert len(ablation_figures(tmp_path / "ablation")) == 5
-
-
-# --- the command line -----------------------------------------------------------------------------
-
-
 def test_command(ablation, tmp_path):
     run = Path(ablation.models["folder"].iloc[0])
     done = call("ablate", run, "--steps", 0, "--out", tmp_path / "out", "--jobs", 1)

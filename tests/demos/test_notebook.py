@@ -9,37 +9,16 @@ from typing import Any
 
 import pytest
 
-nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
 
 NOTEBOOKS = Path(__file__).parents[2] / "demos"
 VIEWS = [["AttentionHeads"], ["ColoredTokensMulti"]]  # of circuitsvis
 
 
-def text_of(cell: Any) -> str:
-    """What a cell printed and displayed."""
-    parts = [
-        output.get("text")
-        or output.get("data", {}).get("text/html")
-        or output.get("data", {}).get("text/plain", "")
-        for output in cell.outputs
-        if output.get("name") != "stderr"
-    ]
-    return "\n".join(parts)
-
-
-def execute_in_jupyter(name: str, folder: Path) -> list[str]:
-    """Run a notebook in a folder, in a kernel of its own; what each code cell put out."""
-    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
-    client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3")
-    client.execute(cwd=str(folder))
-    return [text_of(cell) for cell in notebook.cells if cell.cell_type == "code"]
-
-
 def execute(
     name: str, capsys: pytest.CaptureFixture[str], instead: dict[str, str] | None = None
 ) -> list[str]:
-    """The same in this process, which has TransformerLens already; with other sizes, too."""
+    """What each code cell put out, in this process, with other sizes; `make docs` uses Jupyter."""
     names: dict[str, Any] = {"__name__": "__main__"}
     found, unused = [], set(instead or {})
     for cell in nbformat.read(NOTEBOOKS / name, as_version=4).cells:
@@ -74,10 +53,11 @@ def test_outputs_are_stripped_from_the_file(path: Path) -> None:
             assert cell.execution_count is None
 
 
-@pytest.mark.filterwarnings("ignore")  # Jupyter's own
-def test_myopic(tmp_path: Path) -> None:
-    start, same, widget, *circuits, probes, many, broken, honest, twins = execute_in_jupyter(
-        "myopic.ipynb", tmp_path
+def test_myopic(capsys: pytest.CaptureFixture[str]) -> None:
+    start, same, widget, *circuits, probes, many, broken, honest, twins = execute(
+        "myopic.ipynb",
+        capsys,
+        {"range(100)": "range(20)", "n=50": "n=20", "epsilon=4,": "epsilon=4.0,"},
     )
     assert [re.findall(r"&quot;view&quot;:&quot;(\w+)&quot;", view) for view in circuits] == VIEWS
     assert "5.0000e-01" in start

@@ -79,7 +79,6 @@ RUN = {
     'tl-dyck probe results/train/dyck-2-4/gpt -p stack_likeness -s "[[]]()"': AS_IT_IS,
     "tl-dyck probe results/train/shuffle-dyck/gpt": AS_IT_IS,
     "tl-dyck play results/study": AS_IT_IS,
-    "tl-dyck play results/study:gpt": AS_IT_IS,
     "tl-dyck play results/train/dyck-2-4/gpt": AS_IT_IS,
     "tl-dyck ablate results/study:gpt": Run("--steps 0 --jobs 1"),
     "tl-dyck export results/study:minimal-onehot/seed-0 my-rnn": AS_IT_IS,
@@ -89,9 +88,6 @@ RUN = {
         "", PROVED_OR_NOT
     ),
     'tl-dyck certify results/study:minimal-onehot/seed-0 --text "(()" --space pairs:2': Run(
-        "", PROVED_OR_NOT
-    ),
-    'tl-dyck certify results/study:minimal-onehot/seed-0 --text "(()" --space pairs:2 --json': Run(
         "", PROVED_OR_NOT
     ),
     "tl-dyck certify-language results/study:minimal-onehot/seed-0 --length 28": Run(
@@ -104,18 +100,8 @@ RUN = {
     "--set training.min_steps=3000 --out positions/gpt-learned": Run(
         f"{SHORT} --seeds 1", instead=("min_steps=3000", "min_steps=2")
     ),
-    "tl-dyck train gpt-linear --seeds 8 --steps 1000 --set model.n_layers=1 "
-    "--set training.min_steps=1000 --out positions/gpt-linear": Run(
-        f"{SHORT} --seeds 1", instead=("min_steps=1000", "min_steps=2")
-    ),
     "tl-dyck certify-language positions/gpt-learned/seed-0 --length 28 --until refuted": Run(
         "--length 6", PROVED_OR_NOT, ("positions/gpt-learned", "results/train/dyck-2-4/gpt")
-    ),
-    "tl-dyck certify-language positions/gpt-learned/seed-0 --shortest 28 --length 28 "
-    "--until refuted": Run(
-        "--shortest 6 --length 6",
-        PROVED_OR_NOT,
-        ("positions/gpt-learned", "results/train/dyck-2-4/gpt"),
     ),
     "tl-dyck report results/study": AS_IT_IS,
     "tl-dyck sweep depth.yaml": Run("--jobs 1"),
@@ -124,19 +110,15 @@ RUN = {
     "tl-dyck sweep depth.yaml --set model=gpt,gpt-linear --limit 4 --out results/try": Run(
         "--dry-run"
     ),
-    "tl-dyck sweep depth.yaml --out /shared/depth": Run("--jobs 1"),
     "tl-dyck sweep depth.yaml --out /shared/depth --jobs 8 --no-wait": Run("--jobs 1"),
     "tl-dyck sweep demos/sweep.yaml --dry-run": AS_IT_IS,
     "tl-dyck sweep status results/depth": AS_IT_IS,
-    "tl-dyck sweep status FOLDER": AS_IT_IS,
     "tl-dyck sweep status results/study": AS_IT_IS,
-    "tl-dyck sweep status results/sweep --json": AS_IT_IS,
     "tl-dyck sweep resume results/depth": Run("--jobs 1"),
     "tl-dyck sweep resume results/depth --retry-failed": Run("--jobs 1"),
     "tl-dyck sweep results results/depth --by task,model "
     "--metrics accuracy,balance_violation": AS_IT_IS,
     "tl-dyck sweep results results/depth --out depth.parquet": AS_IT_IS,
-    "tl-dyck sweep results results/sweep --by task,model": AS_IT_IS,
     "tl-dyck sweep report results/depth": AS_IT_IS,
     "tl-dyck sweep merge results/all machine-a/depth machine-b/depth": AS_IT_IS,
     "tl-dyck sweep merge results/study other": Run(),

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from tests.hostile.tools import FAMILIES, POINT, RUN, SEEDS
+from tests.hostile.tools import POINT, RUN
 from tl_dyck.models import build_model, get_config, save_model
 from tl_dyck.models.text import TextConfig, build_text_model, save_text_model
 from tl_dyck.rnn import export_rnn, save_rnn
 from tl_dyck.runs import Sweep
 from tl_dyck.runs.store import Store
-from tl_dyck.studies import Measurement, StudyConfig, run_study
+from tl_dyck.studies import Study
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainConfig, train
 
@@ -80,23 +80,8 @@ def _make_sweep(folder: Path) -> None:
     store.write_record(RUN, RECORD, took=0.0)
 
 
-def _make_study(folder: Path) -> None:
-    config = StudyConfig(
-        families=FAMILIES,
-        seeds=SEEDS,
-        training=TrainConfig(
-            steps=2, batch_size=4, check_every=2, check_size=10, min_steps=1, target=0.01
-        ),
-        measurement=Measurement(
-            n_accuracy=5, n_long=2, n_strings=5, n_certified=1, n_inserted=1, decided_length=4
-        ),
-        n_bootstrap=5,
-    )
-    run_study(config, folder, n_jobs=1, progress=False)
-
-
 @pytest.fixture(scope="session")
-def _originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _originals(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("originals")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
@@ -113,7 +98,7 @@ def _originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (path / "corpus" / "synonyms.json").write_text(json.dumps({"good": ["bad"]}))
         _make_runs(path)
         _make_sweep(path / "sweep")
-        _make_study(path / "study")
+        shutil.copytree(tiny_study.folder, path / "study")
     return path
 
 

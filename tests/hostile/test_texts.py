@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.hostile.tools import refusal
 from tests.test_cli import typed
 from tl_dyck.models.text import TextConfig, build_text_model
@@ -23,23 +21,6 @@ from tl_dyck.text.corpus import Sentence
 Make = Callable[[str], Path]
 
 
-@pytest.mark.parametrize("name", ["train.tsv", "dev.tsv"])
-def test_corpora_that_are_not_there(original: Make, name: str):
-    folder = original("corpus")
-    (folder / name).unlink()
-    refusal(lambda: load_folder(folder), name)
-    (folder / name).mkdir()
-    refusal(lambda: load_folder(folder), name)
-
-
-def test_labels_are_counted_in_both_files(original: Make):
-    folder = original("corpus")
-    (folder / "dev.tsv").write_text("good\t0\nbad\t0\n")
-    assert load_folder(folder).n_classes == 2
-    (folder / "dev.tsv").write_text("good\t1\nbad\t2\n")
-    assert load_folder(folder).n_classes == 3
-
-
 def test_odd_bytes_are_shown_not_fatal(original: Make):
     folder = original("corpus")
     with (folder / "train.tsv").open("ab") as file:
@@ -48,8 +29,6 @@ def test_odd_bytes_are_shown_not_fatal(original: Make):
     assert "\x1b[2J" in corpus.train[-1].text
     assert "row 12: '\\x1b[31m'" in corpus.problems["labels that are no class number"]
 
-
-# --- sentences are never cut ----------------------------------------------------------------------
 
 LONG = " ".join(["good"] * 100)
 

@@ -13,7 +13,6 @@ import pytest
 from tests.report.browsing import PATIENCE, cell_at
 from tests.report.conftest import opening
 from tl_dyck.report import write_report
-from tl_dyck.runs import run_sweep
 from tl_dyck.studies import Study
 
 playwright = pytest.importorskip(
@@ -27,21 +26,7 @@ def reports(
 ) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     studies = {"tiny": tiny_study, "evil": evil_study}
-    sweep = run_sweep(
-        {"grid": {"x": [0, 1, 2]}, "seeds": 3},
-        folder / "sweep",
-        experiment=toy,
-        n_jobs=1,
-        progress=False,
-    )
-    return {
-        **{name: write_report(study, folder / f"{name}.html") for name, study in studies.items()},
-        "sweep": write_report(sweep),
-    }
-
-
-def toy(point: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
-    return {"score": point["x"] + seed / 10, "other": 1.0}
+    return {name: write_report(study, folder / f"{name}.html") for name, study in studies.items()}
 
 
 @pytest.fixture(scope="module")
@@ -194,14 +179,6 @@ def test_a_sentence_stays_with_its_figure_on_paper(page):
     page.emulate_media(media="screen")
 
 
-@pytest.mark.parametrize(("how", "is_open"), [((400, "dark"), False), ((1000, "light"), True)])
-def test_contents_are_folded_where_there_is_little_room(visit, how, is_open):
-    page = visit("tiny", *how).page
-    for expected in (is_open, not is_open):
-        assert page.locator("#contents ol").is_visible() == expected
-        page.locator("#contents summary").click()
-
-
 def test_data_can_be_saved(page, tiny_study, tmp_path):
     with page.expect_download() as waiting:
         page.locator("a[download='accuracy.csv']").click()
@@ -210,13 +187,9 @@ def test_data_can_be_saved(page, tiny_study, tmp_path):
     assert saved["accuracy"].tolist() == tiny_study.models["accuracy"].tolist()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])
-def test_the_page_of_a_sweep(visit, width, scheme):
-    seen = visit("sweep", width, scheme)
-    page = seen.page
-    assert not seen.scrolls_sideways
-    assert page.locator(".plot .points path").count() == 6
-    page.locator("[data-plot=metric-0-0] .points path").first.hover(force=True)
-    label = page.locator("[data-plot=metric-0-0] .hovertext")
-    label.wait_for()
-    assert "x 0" in label.text_content()
+@pytest.mark.parametrize(("how", "is_open"), [((400, "dark"), False), ((1000, "light"), True)])
+def test_contents_are_folded_where_there_is_little_room(visit, how, is_open):
+    page = visit("tiny", *how).page
+    for expected in (is_open, not is_open):
+        assert page.locator("#contents ol").is_visible() == expected
+        page.locator("#contents summary").click()

@@ -21,7 +21,6 @@ from tl_dyck.report.commands import (
 )
 from tl_dyck.report.figures import figures
 from tl_dyck.studies import Measurement, Study, StudyConfig
-from tl_dyck.training import TrainConfig
 
 
 @pytest.mark.parametrize(
@@ -54,13 +53,6 @@ def test_seeds_survive_being_written(seeds):
     if text.isdigit():  # one seed; alone it would be a number of seeds
         text = f"{text}-{text}"
     assert list(parse_seeds(text)) == sorted(seeds)
-
-
-def test_steps():
-    options = TrainConfig(min_steps=500)
-    assert with_steps(options, None) is options
-    assert with_steps(options, 700) == replace(options, steps=700)
-    assert with_steps(options, 10) == replace(options, steps=10, min_steps=10)
 
 
 @pytest.mark.parametrize(

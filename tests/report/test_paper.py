@@ -10,20 +10,15 @@ import pytest
 
 import tl_dyck.studies.reproduction
 from tests.report.pages import Node, check_plots, csv, data_block, read_page, whole_page
-from tests.studies.jobs import TINY_PAPER
+from tests.studies.jobs import TINY_PAPER, few_groups
 from tests.test_cli import call
-from tl_dyck.configuration import parameters_of
 from tl_dyck.intervals import Estimate, regression
 from tl_dyck.report import write_report
 from tl_dyck.studies.claims import claims_table
-from tl_dyck.studies.paper import CLAIMS, WEN_2023, Scale
-from tl_dyck.studies.paper import evidence as evidence_module
-from tl_dyck.studies.paper import scales as scales_module
+from tl_dyck.studies.paper import CLAIMS, WEN_2023
 from tl_dyck.studies.paper.readings import LONG
-from tl_dyck.studies.paper.scales import groups_of
 from tl_dyck.studies.reproduction import Reproduction, load_reproduction, reproduce
 from tl_dyck.studies.rules import VERDICTS, Measured
-from tl_dyck.training import TrainConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -39,23 +34,9 @@ SCALE = dataclasses.replace(
 )
 
 
-def few_groups(scale: Scale) -> list:
-    made = []
-    for group in groups_of(scale):
-        if group["group"] in GROUPS:
-            weight = group["training.contrastive_weight"]
-            options = {"contrastive_weight": weight, "target": None}
-            training = TrainConfig(steps=9, batch_size=8, check_every=3, check_size=20, **options)
-            other = {**parameters_of("training", training), "measure.forecast": False}
-            made.append(group | other)
-    return made
-
-
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory):
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (scales_module, evidence_module):
-            patch.setattr(module, "groups_of", few_groups)
+    with few_groups(GROUPS, steps=9, batch_size=8, check_every=3, check_size=20):
         claims = [claim for claim in CLAIMS if claim.name in NAMES]
         paper, folder = (
             dataclasses.replace(WEN_2023, claims=claims),

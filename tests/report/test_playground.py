@@ -36,9 +36,6 @@ def model_of(family: str = "gpt", task: DyckTask = TASK, seed: int = 0, **fields
     return build_model(get_config(family, task, **fields), seed=seed)
 
 
-# --- the law --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["complete", "prefix"])
 @pytest.mark.parametrize("q", [0.5, 0.3])
 def test_the_law_is_what_counting_all_training_strings_gives(mode, q):
@@ -75,9 +72,6 @@ def test_nothing_follows_the_longest_string_and_what_no_string_is():
     assert np.isnan(found[25, 2])  # two are open and one is left
     assert law_table(TASK)["open"][25] == [None, 0.0, None, None, None]
     assert law_table(TASK)["free"] == [1.0, 0.5, 0.5, 0.5, 0.0]
-
-
-# --- weights --------------------------------------------------------------------------------------
 
 
 def steep(model: Any) -> Any:
@@ -156,9 +150,6 @@ def test_an_adopted_model_is_packed_with_all_its_tokens(shape):
         assert np.allclose(found[name], value.detach().double().numpy(), atol=1e-4)
     assert ("ln_final.w" in found) == (shape != "no-norm")
     assert ("0.W_in" in found) == (shape in ("three-layers", "gpt2"))
-
-
-# --- the page -------------------------------------------------------------------------------------
 
 
 def test_the_page_is_whole_and_shows_names_as_text(tmp_path):

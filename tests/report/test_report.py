@@ -25,9 +25,6 @@ def evil(evil_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(evil_study, tmp_path_factory.mktemp("evil-report") / "report.html")
 
 
-# --- one file, nothing from elsewhere -------------------------------------------------------------
-
-
 def test_one_file_of_moderate_size_and_the_same_each_time(tiny_study, report, tmp_path):
     assert report.stat().st_size < 2_000_000
     again = write_report(load_study(tiny_study.folder), tmp_path / "new" / "again.html")
@@ -41,9 +38,6 @@ def test_nothing_is_fetched_and_no_other_script_runs(evil):
     whole_page(evil, n_scripts=2)
     banner = r"\* plotly\.js \(basic - minified\) v\d"
     assert len(re.findall(banner, evil.read_text())) == 1  # inlined once
-
-
-# --- what users named is shown, not run -----------------------------------------------------------
 
 
 def test_markup_in_names_is_text(evil, evil_study):
@@ -91,9 +85,6 @@ def test_the_script_that_draws_is_the_one_that_was_published():
     ):
         assert hashlib.sha256(folder.joinpath(name).read_bytes()).hexdigest() == digest
     assert "plotly.js (basic - minified) v4.1.1" in asset("plotly/plotly-basic.min.js")[:100]
-
-
-# --- for readers ----------------------------------------------------------------------------------
 
 
 def test_contents_lead_to_every_section_in_order(page):

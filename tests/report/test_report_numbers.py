@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from tests.report.pages import Node, check_plots, csv, data_block, read_page, table_rows
-from tl_dyck.files import CorruptFileError
 from tl_dyck.report import write_report
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import percent
@@ -321,18 +320,6 @@ def test_one_seed_and_no_balance(tiny_study, tmp_path):
     assert {"variation", "balance"} & sections == set()
     assert {"patterns", "accuracy", "stack", "training"} <= sections
     assert page.find("figure") == []  # no pair to show
-
-
-def test_missing_pattern_and_bad_targets(tiny_study, tmp_path):
-    with pytest.raises(CorruptFileError, match="there is no file"):
-        write_report(replace(tiny_study, folder=tmp_path))
-    with pytest.raises(
-        IsADirectoryError, match=r"is a folder; name a file, such as .*report\.html"
-    ):
-        write_report(tiny_study, tmp_path)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="cannot write to the folder"):
-        write_report(tiny_study, tmp_path / "file" / "report.html")
 
 
 def test_a_finding_that_lists_a_lot_is_cut_and_can_be_unfolded(tmp_path):

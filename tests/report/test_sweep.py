@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from tests.report.pages import Node, data_block, read_page, table_rows, whole_page
-from tests.test_cli import call
 from tl_dyck.report import write_report
-from tl_dyck.runs import SweepStatus, aggregate, load_results, run_sweep, sweep_status
+from tl_dyck.runs import SweepStatus, aggregate, load_results, run_sweep
 
 EVIL = "<img src=x onerror=alert(1)>"
 METRIC = "<img src=x onerror=alert(2)>"
@@ -82,14 +81,6 @@ def test_a_sweep_of_which_nothing_has_ended(report, tmp_path, monkeypatch):
     assert "1 runs: 1 waiting." in text
     assert "No run has returned a number." in text
     assert "No run has failed." in text
-
-
-def test_the_command(report, tmp_path):
-    said = call("sweep", "report", report.folder, "--out", tmp_path / "there.html")
-    assert said.exit_code == 0, said.output
-    assert said.output.splitlines()[-1] == f"Report: {tmp_path / 'there.html'}"
-    write_report(sweep_status(report.folder), tmp_path / "again.html")
-    assert (tmp_path / "there.html").read_bytes() == (tmp_path / "again.html").read_bytes()
 
 
 def test_what_has_no_page_is_named():

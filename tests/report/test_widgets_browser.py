@@ -11,7 +11,7 @@ import torch
 from tests.cases import plain_model
 from tests.report.browsing import Visit, cell_at
 from tests.report.conftest import EVIL, EVIL_BRACKETS, WIDGETS, make_widgets
-from tl_dyck import balance_violation, build_model, construct, get_config, load_task
+from tl_dyck import build_model, construct, get_config, load_task
 from tl_dyck.report import widgets
 
 TEXT = "[(())]("
@@ -113,15 +113,6 @@ def test_a_query_is_chosen_by_pointer_and_by_keyboard(visit):
     assert "100%" in heights
 
 
-def test_a_cell_of_the_balance_table_says_what_it_is(visit):
-    page = visit("balance").page
-    page.locator(".balance tbody td").nth(9).hover()
-    result = balance_violation(build_model(get_config("minimal-onehot", "dyck-2-4"), seed=0))
-    assert (
-        page.locator("#tip").inner_text().splitlines()[0] == f"S/P {result.ratio[0, 0, 1, 1]:.3g}"
-    )
-
-
 def test_an_rnn_steps_by_keyboard(visit):
     page = visit("rnn").page
     assert "depth 1" in page.locator("#step-state").inner_text()
@@ -160,9 +151,6 @@ def test_a_widget_works_in_the_frame_of_a_notebook(browser, tmp_path):
     assert seen.asked[0] == path.as_uri()
     assert all(address.startswith("about:srcdoc") for address in seen.asked[1:])
     seen.context.close()
-
-
-# --- circuitsvis ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("view", [widgets.circuitsvis_attention, widgets.circuitsvis_tokens])

@@ -118,7 +118,7 @@ TRAIN = {
     "common": {
         "task": "dyck-2-4",
         "model.n_layers": 1,
-        "training": {"steps": 60, "batch_size": 16, "check_every": 20, "check_size": 50},
+        "training": {"steps": 30, "batch_size": 8, "check_every": 10, "check_size": 50},
         "measure": {"n_accuracy": 50, "n_long": 5, "n_strings": 50},
     },
     "seeds": 4,

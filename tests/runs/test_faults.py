@@ -55,7 +55,7 @@ def check_whole(folder: Path) -> None:
 # --- disks ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(3))
 def test_disk_full_at_any_call(sweep, folder, log, monkeypatch, number):
     """The disk is full from some call on, any that needs space; then there is space again."""
     rng = random.Random(number)
@@ -132,8 +132,8 @@ def test_a_folder_that_cannot_be_written(sweep, folder, monkeypatch):
 # --- damaged files --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", ["empty", "of another run"])  # more: tests/runs/test_store.py
-def test_damaged_records_are_made_again(sweep, folder, log, case):
+def test_damaged_records_are_made_again(sweep, folder, log):  # more: tests/runs/test_store.py
+    case = "of another run"
     go(sweep, folder)
     path = sorted(folder.glob("runs/*/*.json"))[5]
     path.write_bytes(HOSTILE_RECORDS[case])
@@ -152,6 +152,7 @@ def test_damaged_records_are_made_again(sweep, folder, log, case):
 # --- workers that die -----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_runs_that_kill_their_worker(folder, log):
     """One does so whenever it is tried, one once; those that died with them are innocent."""
     sweep = {"common": {"log": str(log), "once": [1], "always": [2]}, "seeds": 3}

@@ -54,16 +54,6 @@ def test_by_a_short_path(tmp_path, tiny_study, monkeypatch):
     ]
 
 
-def test_of_a_study(tiny_study):
-    found = find_models(tiny_study.folder)
-    families, seeds = tiny_study.config.families, tiny_study.config.seeds
-    assert [model.name for model in found] == [
-        f"{family}/seed-{seed}" for family in families for seed in seeds
-    ]
-    for model, (family, seed) in zip(found, [(f, s) for f in families for s in seeds], strict=True):
-        assert model.folder.resolve() == tiny_study.run_folder(family, seed)
-
-
 def nothing(point, seed, folder):
     return {"x": seed}
 
@@ -74,9 +64,6 @@ def test_there_are_none(tmp_path):
     run_sweep({"seeds": 2}, tmp_path / "sweep", experiment=nothing, n_jobs=1, progress=False)
     with pytest.raises(CorruptFileError, match="kept no models"):
         find_models(tmp_path / "sweep")
-
-
-# --- names ----------------------------------------------------------------------------------------
 
 
 def test_a_model_is_found_again_by_what_it_is_called(tiny_study, tmp_path):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tl_dyck.files import ensure_folder, write_bytes
 from tl_dyck.runs import Sweep, run_sweep
 from tl_dyck.studies import Measurement, StudyConfig, run_study, sentences
 from tl_dyck.studies.ablation import AblateConfig, ablate_trained
-from tl_dyck.studies.paper import WEN_2023, Scale, measure, scales
+from tl_dyck.studies.paper import WEN_2023, Scale, evidence, measure, scales
 from tl_dyck.studies.paper.measure import PaperMeasurement
 from tl_dyck.studies.reproduction import reproduce
 from tl_dyck.studies.sentences import SentencesExperiment, sentences_table
@@ -38,6 +39,24 @@ TINY_PAPER = Scale(
 )
 
 
+@contextlib.contextmanager
+def few_groups(names: Sequence[str], **training: Any) -> Iterator[None]:
+    """A reproduction trains these groups only, and not for long."""
+
+    def few(scale: Scale) -> list[Any]:
+        return [
+            group
+            | parameters_of("training", TrainConfig(target=None, **training, **weight))
+            | {"measure.forecast": False}
+            for group in ALL_GROUPS(scale)
+            if group["group"] in names
+            for weight in [{"contrastive_weight": group["training.contrastive_weight"]}]
+        ]
+
+    with patch.object(scales, "groups_of", few), patch.object(evidence, "groups_of", few):
+        yield
+
+
 def study(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
     measurement = Measurement(
         n_accuracy=10, n_long=2, n_strings=10, n_certified=1, n_inserted=1, decided_length=4
@@ -58,7 +77,7 @@ def paper(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
         n_bootstrap=5,
         measurement=PaperMeasurement(n_accuracy=10, n_long=2, n_strings=10),
     )
-    with patch.object(scales, "groups_of", lambda scale: few_groups(scale)):
+    with few_groups(["minimal-onehot"], steps=4, batch_size=4, check_every=2, check_size=10):
         found = reproduce(replace(WEN_2023, claims=()), scale, folder, **how)
     return found.evidence.models.drop(columns="seconds")
 
@@ -104,14 +123,6 @@ STEPS = {
     "ablation": (AblateConfig, "look"),
     "table": (sentences, "_measure"),
 }
-
-
-def few_groups(scale: Scale) -> list[Any]:
-    return [
-        group | parameters_of("training", TRAINING)
-        for group in ALL_GROUPS(scale)
-        if group["group"] == "minimal-onehot"
-    ]
 
 
 def main(name: str, folder: str, log: str) -> None:

@@ -138,9 +138,10 @@ def _plan(folder: Path) -> Any:
 )
 def test_what_was_measured_by_other_code_is_done_again(name, measurement, tmp_path, monkeypatch):
     """A record of equal parameters says nothing about a version that measures otherwise."""
-    calls = counting(monkeypatch, name)
+    calls, sizes = counting(monkeypatch, name), set()
     for code in (1, 1, 2):
         monkeypatch.setattr(measurement, "code", code)
-        job(name, tmp_path, (0,))
+        sizes.add(len(job(name, tmp_path, (0,))))
+    assert len(sizes) == 1  # what other code measured stays in the folder, and counts for nothing
     once = sweep_status(tmp_path).total
     assert len(calls) == 2 * once

@@ -120,8 +120,7 @@ def test_what_would_be_seen_is_seen_four_times_in_five():
     assert seen / 400 == pytest.approx(0.8, abs=0.06)
 
 
-@pytest.mark.parametrize(("kind", "limit"), [("above", 0.0), ("below", 0.3)])
-@pytest.mark.parametrize("tie", [0.0, 0.6])
+@pytest.mark.parametrize(("kind", "limit", "tie"), [("above", 0.0, 0.6), ("below", 0.3, 0.0)])
 def test_a_correlation_that_would_be_seen_is_seen_four_times_in_five(kind, limit, tie):
     """Whatever was measured: draw ties as strong as is called detectable, count the verdicts."""
     rule, n, rows = Rule(kind=kind, limit=limit), 30, 50

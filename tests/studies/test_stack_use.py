@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from functools import partial
 from pathlib import Path
@@ -14,11 +13,9 @@ import torch
 
 from tests.report.pages import read_page
 from tests.test_cli import call
-from tl_dyck.files import CorruptFileError
 from tl_dyck.interventions import align, hide_keys, key_of_one, run
 from tl_dyck.models import build_model, construct, get_config
 from tl_dyck.models.construct.counters import COUNTERS, counter
-from tl_dyck.registry import UnknownNameError
 from tl_dyck.report import write_report
 from tl_dyck.studies import reproduction
 from tl_dyck.studies.reproduction import load_reproduction, reproduce
@@ -157,12 +154,6 @@ def test_counters_read_what_they_are_built_to_read(reads, after, reading):
     assert (stream[..., :-2] == 0).all()
 
 
-def test_a_counter_that_nobody_knows():
-    with pytest.raises(UnknownNameError, match="unknown way to read 'twce'"):
-        counter(4, "twce")
-    assert set(COUNTERS) == {"once", "spare", "twice"}
-
-
 def test_ablations_of_a_direction_and_of_the_rest():
     drawn = generator(4)
     stream = torch.randn(500, 5, generator=drawn, dtype=torch.float64) + 2
@@ -268,13 +259,9 @@ def test_the_search_finds_what_is_read_and_not_what_is_decodable():
 # --- claims ---------------------------------------------------------------------------------------
 
 
-def test_every_claim_has_a_rule_and_a_control():
-    names = [claim.name for claim in CLAIMS]
-    assert len(set(names)) == len(names) == 45
-    assert max(map(len, names)) < 33
+def test_every_control_of_a_claim_is_known():
     known = {*KNOWN, *(f"counter, {reads}" for reads in COUNTERS), ""}
     for claim in CLAIMS:
-        assert claim.rule.kind in ("above", "below")
         assert {claim.of.get("positive", ""), claim.of.get("negative", "")} <= known
     for scale in SCALES.values():
         assert StackUseScale.from_dict(json.loads(json.dumps(scale.to_dict()))) == scale
@@ -341,17 +328,6 @@ def test_a_reproduction_is_kept_and_shown(done):
     assert label["x"][0] == pytest.approx(100 * of_group["mask_far"].mean())
 
 
-def test_what_is_no_reproduction_is_refused(done, tmp_path):
-    (tmp_path / "claims.json").write_text('{"format": "tl_dyck.stack-use/2"}')
-    with pytest.raises(CorruptFileError, match="does not hold a reproduction of this version"):
-        load_reproduction(tmp_path)
-    (tmp_path / "claims.json").write_bytes((done.folder / "claims.json").read_bytes())
-    with pytest.raises(CorruptFileError):
-        load_reproduction(tmp_path)
-    with pytest.raises(UnknownNameError, match="unknown scale 'full'"):
-        reproduce("stack-use-2026", "full", tmp_path)
-
-
 def test_the_command_takes_a_paper(done, monkeypatch):
     asked = {}
 
@@ -366,8 +342,3 @@ def test_the_command_takes_a_paper(done, monkeypatch):
     ours = sum(claim.ours for claim in CLAIMS)
     assert f"{len(CLAIMS) - ours} claims: " in result.output
     assert f"; {ours} checks of ours: " in " ".join(result.output.split())
-    monkeypatch.undo()
-    result = call("reproduce --paper wen-2032")
-    assert result.exit_code == 2
-    assert "unknown paper 'wen-2032'. Did you mean 'wen-2023'" in result.output
-    assert dataclasses.is_dataclass(done)

@@ -14,7 +14,6 @@ from tests.certify.proofs.common import check_file
 from tests.recorded import numbers
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models import get_config
-from tl_dyck.runs import sweep_status
 from tl_dyck.studies import Measurement, StudyConfig, findings, load_study, run_study
 from tl_dyck.studies.measurement import cross_entropy
 from tl_dyck.tasks import load_task
@@ -222,22 +221,3 @@ def test_a_lost_run_is_made_again_with_the_same_result(study):
     assert (folder / "model.safetensors").read_bytes() == weights
     columns = ["accuracy", "long_accuracy", "loss", "balance_violation"]
     pd.testing.assert_frame_equal(again.models[columns], study.models[columns])
-
-
-def test_results_of_another_study_are_not_mixed_in(study, tmp_path):
-    """Its runs stay where they are, and count for nothing."""
-    folder = shutil.copytree(study.folder, tmp_path / "study")
-    other = replace(
-        CONFIG,
-        families=("minimal-onehot",),
-        seeds=(0, 1, 2),
-        training=replace(CONFIG.training, steps=30),
-    )
-    found = run_study(other, folder, n_jobs=1, progress=False)
-    assert found.models["seed"].tolist() == [0, 1, 2]
-    assert not set(found.models["id"]) & set(study.models["id"])
-    assert sweep_status(folder).others == 6
-    back = run_study(CONFIG, folder, n_jobs=1, progress=False)
-    pd.testing.assert_frame_equal(
-        back.models.drop(columns="seconds"), study.models.drop(columns="seconds")
-    )

@@ -38,9 +38,7 @@ from tl_dyck.text import (
 )
 
 FIELDS = [
-    {},
     {"d_mlp": 8, "n_heads": 2},
-    {"normalization": "ln", "d_mlp": 8},
     {"position": "linear"},
     {"position": "sinusoidal", "normalization": "ln"},
 ]
@@ -66,7 +64,7 @@ def test_every_objective_learns_and_is_the_same_each_time(folder: Path, objectiv
     assert not torch.equal(one.W_E, other.W_E)
 
 
-@pytest.mark.parametrize("steps", [1, 5, 50, 73])
+@pytest.mark.parametrize("steps", [5, 73])
 def test_the_curve_ends_with_the_steps_that_were_made(
     folder: Path, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

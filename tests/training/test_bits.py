@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tl_dyck.models import get_config, list_models
+from tl_dyck.models import get_config
 from tl_dyck.processes import FolderLock
 from tl_dyck.tasks import load_task
 from tl_dyck.training import TrainConfig, load_result, train
@@ -108,9 +108,9 @@ def all_equal(found):
 
 @pytest.mark.parametrize(
     ("family", "overrides"),
-    [(family, {}) for family in list_models()]
-    + [
-        ("gpt", {"d_model": 50, "d_mlp": 50}),
+    [
+        *((family, {}) for family in ("gpt-linear", "gpt-uniform", "attn-only", "eq49")),
+        *((family, {}) for family in ("minimal-yao", "minimal-uniform", "figure2-split")),
         ("gpt", {"d_model": 13, "n_heads": 3, "act_fn": "gelu"}),
         ("gpt-learned", {"d_model": 9, "d_mlp": 7, "act_fn": "solu_ln"}),
         ("eq6", {"d_model": 10, "d_head": 1, "d_mlp": 1, "act_fn": "silu"}),
@@ -208,9 +208,9 @@ def test_the_number_of_threads_is_nobodys_business():
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("name", ["dyck-2-4", "dyck-3-8", "dyck-2-4-prefix"])
+@pytest.mark.parametrize("name", ["dyck-3-8", "dyck-2-4-prefix"])
 @pytest.mark.parametrize("contrastive_weight", [0.0, 1.0])
-@pytest.mark.parametrize("batch_size", [1, 3, 32, 100])
+@pytest.mark.parametrize("batch_size", [1, 3, 32])
 def test_the_slots_of_a_model_fill_registers(name, contrastive_weight, batch_size):
     task = load_task(name)
     options = TrainConfig(batch_size=batch_size, contrastive_weight=contrastive_weight)
@@ -232,11 +232,10 @@ def test_a_run_that_another_process_trains_is_waited_for(tmp_path, monkeypatch, 
     def others_turn(interrupted):
         locks.pop().release()
 
+    monkeypatch.setattr("tl_dyck.training.loop.wait_a_moment", others_turn)
     if alone:
-        monkeypatch.setattr("tl_dyck.training.loop.wait_a_moment", others_turn)
         train(config, TASK, options=OPTIONS, folder=folders[0], progress=False)
     else:
-        monkeypatch.setattr("tl_dyck.training.loop.wait_a_moment", others_turn)
         train_together(
             config,
             TASK,

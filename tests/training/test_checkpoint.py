@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
 import shutil
 import signal
 import threading
@@ -138,20 +136,6 @@ def test_a_handler_of_the_users_own_is_left_alone(tiny, uninterrupted, same_run)
     thread.start()
     thread.join()
     same_run(results[0], uninterrupted)
-
-
-def test_a_full_disk_leaves_the_old_checkpoint(tiny, folder, uninterrupted, same_run, monkeypatch):
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        tiny.train(seed=1, folder=folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    monkeypatch.undo()
-    same_run(tiny.train(seed=1, folder=folder), uninterrupted)
 
 
 # --- finished runs --------------------------------------------------------------------------------

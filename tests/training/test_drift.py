@@ -12,7 +12,8 @@ import torch
 
 from tests.hooks.probes.test_balance_violation import make_model
 from tl_dyck.language import DyckDistribution, DyckLanguage
-from tl_dyck.models import build_model, construct, get_config, lean_logits
+from tl_dyck.models import build_model, construct, get_config
+from tl_dyck.models.lean import lean_logits
 from tl_dyck.states import StateIndex, displacement
 from tl_dyck.tasks import load_task
 from tl_dyck.training import DriftRegularizer, TrainConfig
@@ -103,18 +104,20 @@ def test_a_stack_knows_r_of_each_of_its_models(family):
     assert found.tolist() == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_step_descends_it_too(tiny, monkeypatch):
+@pytest.mark.parametrize("anywhere", [True, False])
+def test_a_step_descends_it_too(tiny, anywhere):
     """The difference that the weight makes to the gradient is the gradient of R."""
     config = get_config("minimal-onehot", tiny.task, d_model=10, d_mlp=4)
     task, slopes = tiny.task, []
     for weight in (0.0, 0.25):
-        options = TrainConfig(steps=1, batch_size=3, check_size=9, target=None, drift_weight=weight)
+        more = {"target": None, "drift_weight": weight, "drift_anywhere": anywhere}
+        options = TrainConfig(steps=1, batch_size=3, check_size=9, **more)
         group = SeedGroup([RunState(config, task, options, 1)])
         group.advance()
         slopes.append({name: slope.clone() for name, slope in group.stack._gradients.items()})
     model = build_model(config, 1)
     attn = model.blocks[0].attn
-    regularizer = DriftRegularizer(task.distribution, task.long_lengths[1])
+    regularizer = DriftRegularizer(task.distribution, task.long_lengths[1], anywhere=anywhere)
     x = model.embed.table.flatten(0, 1)[regularizer.states]
     q, k, v = (x @ getattr(attn, f"W_{n}")[0] + getattr(attn, f"b_{n}")[0] for n in "QKV")
     R = regularizer(q, k, v @ attn.W_O[0] + attn.b_O, attn.attn_scale)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tl_dyck.models import build_model, get_config, list_models
 from tl_dyck.tasks import load_task
-from tl_dyck.training.packing import IGNORED, pack, place
+from tl_dyck.training.packing import pack, place
 from tl_dyck.training.stack import Stack
 
 TASK = load_task("dyck-2-4")
@@ -125,7 +125,8 @@ def loss_of(model, strings):
         *((family, 2, {}) for family in list_models()),
         *((family, 3, {"n_heads": 3, "n_layers": 3}) for family in ("gpt-learned", "eq49")),
         ("minimal-split", 1, {"n_heads": 2, "n_layers": 2}),
-        *((family, 2, {"act_fn": act_fn}) for family in ("gpt", "eq6") for act_fn in ACTIVATIONS),
+        *(("gpt", 2, {"act_fn": act_fn}) for act_fn in ACTIVATIONS),
+        ("eq6", 2, {"act_fn": "silu"}),
     ],
 )
 def test_losses_and_gradients_are_the_models(family, n_models, overrides):
@@ -209,13 +210,3 @@ def test_what_is_not_finite_stays_where_it_is():
             torch.equal(p, trained(alone[index])[name])
             for name, p in trained(models[index]).items()
         )
-
-
-def test_nothing_is_predicted_where_nothing_is():
-    tokens = TASK.sample(5, generator=torch.Generator().manual_seed(0))[None]
-    batch, all_slots = packed(tokens)
-    assert int((batch.targets != IGNORED).sum()) == int((tokens != BOS).sum())
-    for string, slots in zip(tokens[0], all_slots[0], strict=True):
-        length = int((string != BOS).sum())
-        assert batch.tokens.flatten()[slots[:length]].tolist() == string[:length].tolist()
-        assert batch.targets.flatten()[slots[:length]].tolist() == string[1 : length + 1].tolist()

@@ -75,22 +75,6 @@ def test_one_seed_whose_folder_or_callback_fails(tiny, tmp_path):
     assert [found[seed].status for seed in (0, 4)] == ["not reached"] * 2
 
 
-@pytest.mark.parametrize("seed", [0, 2])
-def test_ctrl_c_writes_a_checkpoint_of_every_seed(tiny, ctrl_c, tmp_path, seed):
-    folders = [tmp_path / str(seed) for seed in range(3)]
-
-    def press(step, model, folder):
-        if step == 4 and folder == folders[seed]:
-            ctrl_c()
-
-    with pytest.raises(KeyboardInterrupt):
-        tiny.together(range(3), folders, on_model=press)
-    assert all((folder / "state-4.safetensors").exists() for folder in folders)
-
-
-# --- the choice -----------------------------------------------------------------------------------
-
-
 def test_the_rule(tiny):
     seeds, wide = list(range(8)), get_config("gpt", tiny.task, d_model=256)
     for config, n_seeds, jobs, sizes in (

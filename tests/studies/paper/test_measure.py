@@ -37,14 +37,6 @@ def test_a_decoy_looks_interpretable_and_does_nothing():
     assert not real["replaceable"]
 
 
-def test_a_parser_needs_its_pattern():
-    (head,) = heads_of(construct.stack(LANGUAGE, n_ctx=64), TASK, n=60, seed=0)
-    assert head["looks_like"] == "the top of the stack"
-    assert head["accuracy"] == 1
-    assert head["accuracy_uniform"] < 0.9
-    assert not head["replaceable"]
-
-
 def test_uniform_is_what_a_head_without_scores_does():
     """Replacing one head's pattern by uniform attention equals taking its queries away."""
     model = build_model(
@@ -68,14 +60,6 @@ def test_uniform_is_what_a_head_without_scores_does():
         assert row["accuracy_uniform"] == pytest.approx(accuracy(other))
     assert rows[0]["accuracy"] == pytest.approx(accuracy(model))
     assert heads_of(model, TASK, n=80, seed=1) == rows
-
-
-@pytest.mark.parametrize(
-    ("pattern", "place"), [("previous", "the bracket before"), ("uniform", "")]
-)
-def test_looks(pattern, place):
-    model = construct.decoy_head(build_model(get_config("gpt-uniform", TASK, n_layers=1)), pattern)
-    assert heads_of(model, TASK, n=40, seed=0)[-1]["looks_like"] == place
 
 
 @pytest.mark.parametrize(("family", "options"), [("gpt", {"n_heads": 2}), ("minimal-onehot", {})])

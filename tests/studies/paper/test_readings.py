@@ -29,32 +29,32 @@ def made_up(rows, heads=(), checkpoints=()):
     )
 
 
-def test_the_regularisation_is_compared_seed_by_seed():
-    rows = [
-        {
-            "group": f"minimal-onehot-complete-weight-{weight}",
-            "seed": seed,
-            "beta": 0.1 * seed - 0.05 * weight,
-        }
-        for weight in (0, 1)
-        for seed in range(5)
+def grown(n, groups, **steps):
+    """Rows of n seeds of each group: its values, which grow by steps from seed to seed."""
+    return [
+        {"group": name, "seed": seed}
+        | {key: value + seed * steps.get(key, 0) for key, value in values.items()}
+        for name, values in groups.items()
+        for seed in range(n)
     ]
+
+
+WEIGHT_0, WEIGHT_1 = (f"minimal-onehot-complete-weight-{weight}" for weight in (0, 1))
+
+
+def test_the_regularisation_is_compared_seed_by_seed():
+    rows = grown(5, {WEIGHT_0: {"beta": 0.0}, WEIGHT_1: {"beta": -0.05}}, beta=0.1)
     found = readings.regularised(made_up(rows[::-1]), "beta", "complete")
     assert (found.estimate.value, found.estimate.low) == pytest.approx((-0.05, -0.05))
     assert found.reading == "λ = 0: 0.20, λ = 1: 0.15."
 
 
 def test_ties_across_seeds():
-    rows = [
-        {
-            "group": f"minimal-onehot-prefix-weight-{weight}",
-            "seed": seed,
-            "beta": 0.2 + 0.01 * seed - 0.1 * weight,
-            "long_accuracy_after_close": 0.9 + 0.001 * seed + 0.05 * weight,
-        }
-        for weight in (0, 1)
-        for seed in range(6)
-    ]
+    groups = {
+        "minimal-onehot-prefix-weight-0": {"beta": 0.2, "long_accuracy_after_close": 0.9},
+        "minimal-onehot-prefix-weight-1": {"beta": 0.1, "long_accuracy_after_close": 0.95},
+    }
+    rows = grown(6, groups, beta=0.01, long_accuracy_after_close=0.001)
     found = readings.tied(made_up(rows), "minimal-onehot-prefix-weight-0")
     assert found.estimate.value == pytest.approx(1)
     assert found.estimate.n == 6
@@ -62,15 +62,9 @@ def test_ties_across_seeds():
 
 
 def test_the_regularisation_has_controls():
-    rows = [
-        {"group": group, "seed": seed, "long_accuracy_after_close": value + 0.01 * seed}
-        for group, value in (
-            ("minimal-onehot-complete-weight-0", 0.6),
-            ("minimal-onehot-complete-weight-1", 0.8),
-            ("minimal-onehot-batch-doubled", 0.65),
-        )
-        for seed in range(5)
-    ]
+    values = {WEIGHT_0: 0.6, WEIGHT_1: 0.8, "minimal-onehot-batch-doubled": 0.65}
+    groups = {name: {"long_accuracy_after_close": value} for name, value in values.items()}
+    rows = grown(5, groups, long_accuracy_after_close=0.01)
     found = readings.against_control(made_up(rows), "minimal-onehot-batch-doubled")
     assert (found.estimate.value, found.estimate.low) == pytest.approx((0.15, 0.15))
     assert found.reading == "Regularised 82.0%, control 67.0%, neither 62.0%."
@@ -92,16 +86,11 @@ def test_theorem_2_at_equal_steps_and_over_lengths():
     against = [{**row, "loss": 1 / row["step"] - row["seed"]} for row in checkpoints]
     found = readings.violation_and_loss(made_up([], checkpoints=against))
     assert found.estimate.value == pytest.approx(-1)  # although both fall within every run
-    rows = [
-        {
-            "group": name,
-            "seed": seed,
-            "beta": 4 / longest + 0.001 * seed,
-            "largest_ratio": 8 / longest,
-        }
-        for longest, name in ((8, "minimal-onehot-to-8"), (26, "minimal-onehot-complete-weight-0"))
-        for seed in range(4)
-    ]
+    groups = {
+        name: {"beta": 4 / longest, "largest_ratio": 8 / longest}
+        for longest, name in ((8, "minimal-onehot-to-8"), (26, WEIGHT_0))
+    }
+    rows = grown(4, groups, beta=0.001)
     found = readings.violation_and_length(made_up(rows), "beta")
     assert found.estimate.high < 0
     bounded = readings.violation_and_length(made_up(rows), "largest_ratio")
@@ -111,16 +100,10 @@ def test_theorem_2_at_equal_steps_and_over_lengths():
 
 def test_corollary_2_allows_a_quarter_more_than_without_decay():
     def found(excess):
-        rows = [
-            {"group": name, "seed": seed, "beta": beta + 0.01 * seed, "loss": 0.8}
-            for name, beta in (
-                ("minimal-onehot-complete-weight-0", 0.1),
-                ("minimal-onehot-decay-0.001", 0.1 + excess),
-                ("minimal-onehot-decay-0.1", 0.5),
-            )
-            for seed in range(5)
-        ]
-        return readings.violation_and_decay(made_up(rows))
+        decayed = {"minimal-onehot-decay-0.001": 0.1 + excess, "minimal-onehot-decay-0.1": 0.5}
+        betas = {WEIGHT_0: 0.1, **decayed}
+        groups = {name: {"beta": beta, "loss": 0.8} for name, beta in betas.items()}
+        return readings.violation_and_decay(made_up(grown(5, groups, beta=0.01)))
 
     (claim,) = (claim for claim in CLAIMS if claim.name == "corollary-2")
     assert found(0.02).estimate.value == pytest.approx(0.02)
@@ -183,19 +166,9 @@ def heads_of_many(looks):
     for seed, (accuracy, shown) in enumerate(looks):
         models.append({"group": "gpt-heads-4-layers-2", "seed": seed, "accuracy": accuracy})
         for head, (interpretable, replaceable) in enumerate(shown):
-            heads.append(
-                {
-                    "group": "gpt-heads-4-layers-2",
-                    "seed": seed,
-                    "layer": 0,
-                    "head": head,
-                    "accuracy": accuracy,
-                    "accuracy_together": accuracy - 0.2,
-                    "looks_like": "BOS" if interpretable else "",
-                    "interpretable": interpretable,
-                    "replaceable": replaceable,
-                }
-            )
+            seen = {"looks_like": "BOS" if interpretable else "", "interpretable": interpretable}
+            place = {"layer": 0, "head": head, "accuracy_together": accuracy - 0.2}
+            heads.append({**models[-1], **place, **seen, "replaceable": replaceable})
     return made_up(models, heads=heads)
 
 

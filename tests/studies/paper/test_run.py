@@ -10,23 +10,17 @@ import pandas as pd
 import pytest
 
 from tests.recorded import numbers as recorded
-from tests.studies.jobs import TINY_PAPER
-from tl_dyck.configuration import parameters_of
+from tests.studies.jobs import TINY_PAPER, few_groups
 from tl_dyck.files import CorruptFileError
 from tl_dyck.intervals import distances
 from tl_dyck.registry import UnknownNameError
 from tl_dyck.report import write_report
 from tl_dyck.studies.claims import load_claims
 from tl_dyck.studies.paper import CLAIMS, SCALES, WEN_2023
-from tl_dyck.studies.paper import evidence as evidence_module
-from tl_dyck.studies.paper import scales as scales_module
 from tl_dyck.studies.paper.measure import probe_strings
-from tl_dyck.studies.paper.scales import groups_of
 from tl_dyck.studies.reproduction import Reproduction, load_reproduction, reproduce
 from tl_dyck.studies.rules import VERDICTS
 from tl_dyck.studies.stack_use import STACK_USE_2026
-from tl_dyck.tasks import DyckTask, load_task
-from tl_dyck.training import TrainConfig
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning"
@@ -41,29 +35,14 @@ FEW = (
 )
 
 
-def few_groups(scale):
-    for group in groups_of(scale):
-        if group["group"] in FEW:
-            weight = group["training.contrastive_weight"]
-            training = TrainConfig(
-                steps=8,
-                batch_size=8,
-                check_every=4,
-                check_size=20,
-                target=None,
-                contrastive_weight=weight,
-            )
-            yield group | parameters_of("training", training) | {"measure.forecast": False}
-
-
 THREE = ("variation-minimal", "contrastive-beta-complete", "theorem-2-loss")
 PAPER = dataclasses.replace(WEN_2023, claims=[claim for claim in CLAIMS if claim.name in THREE])
 
 
 @pytest.fixture
-def few(monkeypatch):
-    for module in (scales_module, evidence_module):
-        monkeypatch.setattr(module, "groups_of", lambda scale: list(few_groups(scale)))
+def few():
+    with few_groups(FEW, steps=8, batch_size=8, check_every=4, check_size=20):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -165,11 +144,3 @@ def test_what_is_wrong_is_said(tmp_path):
     (tmp_path / "claims.json").write_text('{"format": "other"}')
     with pytest.raises(CorruptFileError, match="not hold a reproduction of this version"):
         load_reproduction(tmp_path)
-
-
-def test_lengths_of_a_task_can_be_changed():
-    group = next(each for each in groups_of(SCALES["quick"]) if each["group"].endswith("-to-12"))
-    task = WEN_2023.experiment.read({k: v for k, v in group.items() if k != "seeds"})[1]
-    assert isinstance(task, DyckTask)
-    assert task.train_lengths == (2, 4, 6, 8, 10, 12)
-    assert (task.name, task.long_lengths) == ("dyck-2-4-to-12", load_task("dyck-2-4").long_lengths)
