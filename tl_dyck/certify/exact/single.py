@@ -40,7 +40,7 @@ def _gamma(n: int) -> float:
     return (n + 8) * _UNIT / (1 - (n + 8) * _UNIT)
 
 
-class Rows(NamedTuple):
+class Rounded(NamedTuple):
     """Vectors, [B, d], and how far each may be from the exact one, [B]; B may be 1, for all."""
 
     mid: Singles
@@ -52,12 +52,12 @@ class Rows(NamedTuple):
         length: Array = np.sqrt(np.einsum("ij,ij->i", self.mid, self.mid), dtype=np.float64)
         return length * _GROW + 1e-17  # squares may underflow
 
-    def plus(self, other: Rows) -> Rows:
+    def plus(self, other: Rounded) -> Rounded:
         """The sum."""
         lost = _UNIT * (self.length + other.length)
-        return Rows(self.mid + other.mid, self.error + other.error + lost)
+        return Rounded(self.mid + other.mid, self.error + other.error + lost)
 
-    def normed(self, eps: float) -> Rows:
+    def normed(self, eps: float) -> Rounded:
         """P v / √(|P v|² / d + eps), P v in float64."""
         d = self.mid.shape[1]
         x = self.mid.astype(np.float64)
@@ -67,12 +67,12 @@ class Rows(NamedTuple):
         x /= sigma[:, None]
         # σ changes by no more than |v' - v| / √d on the way from v' to v
         least = np.maximum(sigma * (1 - 1e-9) - error / d**0.5, eps**0.5)
-        return Rows(x.astype(np.float32), error / least * _GROW + 2 * _UNIT * d**0.5)
+        return Rounded(x.astype(np.float32), error / least * _GROW + 2 * _UNIT * d**0.5)
 
-    def activated(self, name: str) -> Rows:
+    def activated(self, name: str) -> Rounded:
         """φ(v), elementwise."""
         mid: Singles = ACTIVATIONS[name](torch.from_numpy(self.mid)).numpy()
-        return Rows(mid, self.error * _STEEPEST[name] + 16 * _UNIT * self.length)
+        return Rounded(mid, self.error * _STEEPEST[name] + 16 * _UNIT * self.length)
 
 
 @final
@@ -96,15 +96,17 @@ class Layer:
         power = np.linalg.matrix_power(gram / scale, 8)
         self.stretch = (float(np.linalg.norm(power)) ** (1 / 8) * scale) ** 0.5 * _GROW
 
-    def __call__(self, v: Rows) -> Rows:
+    def __call__(self, v: Rounded) -> Rounded:
         """Of B rows."""
         mid = v.mid @ self.weight
         mid += self.bias
-        return Rows(mid, v.error * self.stretch + self.gamma * (v.length * self.size + self.offset))
+        return Rounded(
+            mid, v.error * self.stretch + self.gamma * (v.length * self.size + self.offset)
+        )
 
 
 def _ended(n: Singles, error: Array) -> Singles:
-    """Rows of n with what is multiplied by constants, and by what an error of length 1 costs."""
+    """Rounded of n with what is multiplied by constants, and by what an error of length 1 costs."""
     ends = np.stack([np.ones(len(error)), error], axis=1).astype(np.float32)
     return np.concatenate([n, ends], axis=1)
 
@@ -158,8 +160,8 @@ class SingleRun:
         number = np.searchsorted(used, index)
         sums = self._sums(used, int(index[0, -1]))
         last = self.table.r.at(index[:1, -1])
-        r = Rows(last.mid.astype(np.float32), np.linalg.norm(last.rad, axis=1))
-        r = Rows(r.mid, r.error * _GROW + _UNIT * r.length)
+        r = Rounded(last.mid.astype(np.float32), np.linalg.norm(last.rad, axis=1))
+        r = Rounded(r.mid, r.error * _GROW + _UNIT * r.length)
         lower = np.empty(len(index))
         for start in range(0, len(index), _ROWS):
             piece = slice(start, start + _ROWS)
@@ -168,8 +170,8 @@ class SingleRun:
             lost = _gamma(n.mid.shape[1] + 2)
             error = n.error + lost * n.length
             # n · w ≥ mean · w - |n - mean| |w|: rivals that are far on all rows are not multiplied
-            mean = Rows(n.mid.mean(0, keepdims=True), error[:1])
-            away = Rows(n.mid - mean.mid, error).length + error
+            mean = Rounded(n.mid.mean(0, keepdims=True), error[:1])
+            away = Rounded(n.mid - mean.mid, error).length + error
             reach = away.max(keepdims=True) + 2 * lost * mean.length
             far = (_ended(mean.mid, reach) @ objectives)[0]
             near = np.flatnonzero(~(far >= enough))
@@ -191,7 +193,7 @@ class SingleRun:
         sums = np.concatenate([value.reshape(len(used), -1), weight], axis=1)
         return sums.astype(np.float32), relative
 
-    def _attended(self, number: IntArray, sums: tuple[Singles, Array]) -> Rows:
+    def _attended(self, number: IntArray, sums: tuple[Singles, Array]) -> Rounded:
         """N / Z of each string, from which symbols it has, [B, L]."""
         of_symbols, relative = sums
         heads = len(relative)
@@ -204,9 +206,9 @@ class SingleRun:
         relative = relative + 4 * _gamma(number.shape[1]) + 1e-9
         lost = float(np.linalg.norm(relative[:, None] * (largest + 1) + error)) * _GROW
         seen = both[:, -heads:].min(1) > _LEAST_WEIGHT
-        return Rows(z.reshape(len(number), -1), np.where(seen, lost, np.inf))
+        return Rounded(z.reshape(len(number), -1), np.where(seen, lost, np.inf))
 
-    def _read(self, z: Rows, r: Rows) -> Rows:
+    def _read(self, z: Rounded, r: Rounded) -> Rounded:
         """What the unembedding reads, before the gain and the shift of ln_final."""
         config = self.network.config
         m = self._attention_output(z)
