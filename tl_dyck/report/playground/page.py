@@ -151,8 +151,7 @@ def _page(
     families = sorted({str(model.cfg.model_name) for model in named.values()})
     several = len(named) > 1
     scripts = (asset("shared.js") + "".join(asset(f"playground/{name}.js") for name in _SCRIPTS),)
-    of = f"{len(named)} models" if len(families) > 1 else families[0]
-    title = f"Playground: {of}, {task.name}"
+    title = f"Playground: {f'{len(named)} models' if families[1:] else families[0]}, {task.name}"
     parts = {
         "title": title,
         "lead": f"{f'{len(named)} transformers read' if several else 'A transformer reads'} what "
