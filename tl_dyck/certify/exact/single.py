@@ -93,8 +93,9 @@ class Layer:
         # (Σ σ^32)^(1/32) ≥ the largest singular value σ, from the smaller of W Wᵀ and Wᵀ W
         gram = weight @ weight.T if weight.shape[0] < weight.shape[1] else weight.T @ weight
         scale = max(float(np.linalg.norm(gram)), 1e-300)
-        power = np.linalg.matrix_power(gram / scale, 8)
-        self.stretch = (float(np.linalg.norm(power)) ** (1 / 8) * scale) ** 0.5 * _GROW
+        power = np.linalg.matrix_power(gram / scale, 8)  # three squarings, each off by γ at most
+        largest = float(np.linalg.norm(power)) + 8 * gamma(len(gram))
+        self.stretch = (largest ** (1 / 8) * scale) ** 0.5 * _GROW
 
     def __call__(self, v: Rounded) -> Rounded:
         """Of B rows."""
