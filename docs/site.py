@@ -165,8 +165,6 @@ def folded(path: Path) -> str:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Show demos where pages have their marks; README is the site's first page."""
-    if page.file.src_uri == _WIDE:
-        page.meta["hide"] = ["toc"]
     markdown = re.sub(r"\]\((?:\.\./)*\.\./README\.md", "](../index.md", markdown)
     return _MARK.sub(lambda mark: folded(ROOT / "demos" / mark[1]), markdown)
 
@@ -290,8 +288,11 @@ def on_pre_page(page: Any, config: Any, files: Any) -> Any:
 
 
 def on_page_content(text: str, page: Any, config: Any, files: Any) -> str:
-    """Make formulas MathML, which browsers show without a script."""
+    """Make formulas MathML, which browsers show without a script; give a wide table room."""
     from latex2mathml.converter import convert
+
+    if page.file.src_uri == _WIDE:
+        page.meta["hide"] = ["toc"]
 
     for tag, left, right, display in (("span", "(", ")", "inline"), ("div", "[", "]", "block")):
         text = re.sub(
