@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _KINDS = {".ipynb": "notebook", ".py": "script", ".yaml": "sweep"}
 _FIRST = "demos/myopic.md"  # to begin with
 _MARK = re.compile(r"<!-- demo: (\S+) -->")  # in a page: a demo is shown here, folded
-_WIDE = "findings/claims.md"  # its table takes the room of the table of contents
+_WIDE = "findings/claims.md"  # a page with a table of many columns
 _CHECKERS = "tl_dyck/certify"  # files check_*.py, which strangers take from the site, too
 _PUBLISHED = "gh-pages/latest"  # branch and folder that .github/workflows/docs.yml writes
 
@@ -288,11 +288,8 @@ def on_pre_page(page: Any, config: Any, files: Any) -> Any:
 
 
 def on_page_content(text: str, page: Any, config: Any, files: Any) -> str:
-    """Make formulas MathML, which browsers show without a script; give a wide table room."""
+    """Make formulas MathML, which browsers show without a script."""
     from latex2mathml.converter import convert
-
-    if page.file.src_uri == _WIDE:
-        page.meta["hide"] = ["toc"]
 
     for tag, left, right, display in (("span", "(", ")", "inline"), ("div", "[", "]", "block")):
         text = re.sub(
@@ -302,3 +299,10 @@ def on_page_content(text: str, page: Any, config: Any, files: Any) -> str:
             flags=re.DOTALL,
         )
     return text
+
+
+def on_page_context(context: Any, page: Any, config: Any, nav: Any) -> Any:
+    """Give a wide table the room that a table of contents takes."""
+    if page.file.src_uri == _WIDE:
+        page.meta["hide"] = ["toc"]
+    return context
