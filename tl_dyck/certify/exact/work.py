@@ -107,7 +107,8 @@ class Work:
     def to_run(self, n_objectives: int) -> int:
         """One string."""
         length = len(self.graph.level_nodes)
-        return _running(self.network, length, n_objectives, single=is_plain(self.network))
+        single = n_objectives > MANY and is_plain(self.network)
+        return _running(self.network, length, n_objectives, single=single)
 
     def to_range(self, n_parts: int) -> int:
         """The ranges of some parts: of each coordinate that a norm or an activation sees, by head.
@@ -144,8 +145,8 @@ class Work:
 def _running(network: Network, length: int, n_objectives: int, *, single: bool = False) -> int:
     """One string: attention, products with W_O, W_in, W_out and with their sizes, and W_U.
 
-    In single precision a product takes half the time, none with sizes is needed, and most
-    objectives are ruled out for many strings at once.
+    In single precision a product takes half the time, none with sizes is needed, and of many
+    objectives most are ruled out for many strings at once. With few it does not pay as much.
     """
     config, hidden = network.config, _hidden(network)
     inner = config.n_heads * config.d_head
