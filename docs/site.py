@@ -164,7 +164,7 @@ def folded(path: Path) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Show demos where pages have their marks; README is the site's first page."""
+    """Show demos where pages have their marks; README is the first page of the site."""
     markdown = re.sub(r"\]\((?:\.\./)*\.\./README\.md", "](../index.md", markdown)
     return _MARK.sub(lambda mark: folded(ROOT / "demos" / mark[1]), markdown)
 

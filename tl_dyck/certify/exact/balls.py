@@ -29,6 +29,7 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 UNIT = 2.0**-53
+SINGLE = 2.0**-24  # of single precision
 _GROW = 1.0 + 2.0**-30
 _TINY = 1e-300
 _FEW = 2048
@@ -44,9 +45,9 @@ _LOWEST_AT = {
 }
 
 
-def gamma(n: int) -> float:
+def gamma(n: int, unit: float = UNIT) -> float:
     """γ_n = n u / (1 - n u): the relative error of n roundings in a row."""
-    return n * UNIT / (1 - n * UNIT)
+    return n * unit / (1 - n * unit)
 
 
 class Ball(NamedTuple):

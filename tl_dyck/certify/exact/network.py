@@ -349,10 +349,17 @@ class Network:
             weight *= times[..., None]
         z = np.einsum("blh,blhe->bhe", weight, table.value.mid[index])
         z /= weight.sum(1)[..., None]
-        # exp(a) is off by a relative ε, which moves a weighted mean by at most 2ε/(1-ε) times the
-        # largest |v|
-        epsilon = np.expm1(score_error[which] + 4 * UNIT * largest) + 8 * UNIT
-        relative = np.where(epsilon < 0.5, 2 * epsilon / (1 - np.minimum(epsilon, 0.5)), np.inf)
+        relative = weights_error(score_error[which], largest)
         relative += 4 * gamma(index.shape[1] + 8)
         rad = relative[..., None] * table.largest_value + table.value_error
         return Ball(z, rad * (1 + 1e-9) + 1e-300).reshape(len(index), -1)
+
+
+def weights_error(score_error: Array, largest: float) -> Array:
+    """By what part of the largest |v| errors of scores, no larger than `largest`, move means of v.
+
+    exp(a) is off by a relative ε, which moves a weighted mean by at most 2ε/(1-ε) of that.
+    """
+    epsilon = np.expm1(score_error + 4 * UNIT * largest) + 8 * UNIT
+    found: Array = np.where(epsilon < 0.5, 2 * epsilon / (1 - np.minimum(epsilon, 0.5)), np.inf)
+    return found

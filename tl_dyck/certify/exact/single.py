@@ -22,13 +22,12 @@ import torch
 from numpy.typing import NDArray
 
 from tl_dyck.activations import ACTIVATIONS
-from tl_dyck.certify.exact.balls import UNIT, Array, IntArray, gamma
-from tl_dyck.certify.exact.network import Network, SymbolTable
+from tl_dyck.certify.exact.balls import SINGLE, Array, IntArray, gamma
+from tl_dyck.certify.exact.network import Network, SymbolTable, weights_error
 from tl_dyck.certify.exact.unembedding import Unembedding
 
 Singles = NDArray[np.float32]
 
-_UNIT = 2.0**-24
 _GROW = 1 + 1e-3  # what bounds lose themselves, lengths in single precision among them
 _LEAST_WEIGHT = 1e-25  # below such a denominator, single precision may have lost some weights
 _ROWS = 1024
@@ -37,7 +36,7 @@ _STEEPEST = {"relu": 1.0, "gelu": 1.13, "gelu_new": 1.13, "silu": 1.1}
 
 def _gamma(n: int) -> float:
     """γ_n of single precision, and of one more rounding, of the weight."""
-    return (n + 8) * _UNIT / (1 - (n + 8) * _UNIT)
+    return gamma(n + 8, SINGLE)
 
 
 class Rounded(NamedTuple):
@@ -54,7 +53,7 @@ class Rounded(NamedTuple):
 
     def plus(self, other: Rounded) -> Rounded:
         """The sum."""
-        lost = _UNIT * (self.length + other.length)
+        lost = SINGLE * (self.length + other.length)
         return Rounded(self.mid + other.mid, self.error + other.error + lost)
 
     def normed(self, eps: float) -> Rounded:
@@ -67,12 +66,12 @@ class Rounded(NamedTuple):
         x /= sigma[:, None]
         # σ changes by no more than |v' - v| / √d on the way from v' to v
         least = np.maximum(sigma * (1 - 1e-9) - error / d**0.5, eps**0.5)
-        return Rounded(x.astype(np.float32), error / least * _GROW + 2 * _UNIT * d**0.5)
+        return Rounded(x.astype(np.float32), error / least * _GROW + 2 * SINGLE * d**0.5)
 
     def activated(self, name: str) -> Rounded:
         """φ(v), elementwise."""
         mid: Singles = ACTIVATIONS[name](torch.from_numpy(self.mid)).numpy()
-        return Rounded(mid, self.error * _STEEPEST[name] + 16 * _UNIT * self.length)
+        return Rounded(mid, self.error * _STEEPEST[name] + 16 * SINGLE * self.length)
 
 
 @final
@@ -162,7 +161,7 @@ class SingleRun:
         sums = self._sums(used, int(index[0, -1]))
         last = self.table.r.at(index[:1, -1])
         r = Rounded(last.mid.astype(np.float32), np.linalg.norm(last.rad, axis=1))
-        r = Rounded(r.mid, r.error * _GROW + _UNIT * r.length)
+        r = Rounded(r.mid, r.error * _GROW + SINGLE * r.length)
         lower = np.empty(len(index))
         for start in range(0, len(index), _ROWS):
             piece = slice(start, start + _ROWS)
@@ -188,9 +187,7 @@ class SingleRun:
         score = scores[0, used]
         weight = np.exp(score - score.max(0))
         value = weight[..., None] * self.table.value.mid[used]
-        # as in `Network.attend`
-        epsilon = np.expm1(score_error[0] + 4 * UNIT * abs(score).max()) + 8 * UNIT
-        relative = np.where(epsilon < 0.5, 2 * epsilon / (1 - np.minimum(epsilon, 0.5)), np.inf)
+        relative = weights_error(score_error[0], abs(score).max())
         sums = np.concatenate([value.reshape(len(used), -1), weight], axis=1)
         return sums.astype(np.float32), relative
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tl_dyck.certify.exact.balls import UNIT, Array, Ball, IntArray, gamma, length
+from tl_dyck.certify.exact.balls import SINGLE, UNIT, Array, Ball, IntArray, gamma, length
 from tl_dyck.certify.objectives import Objectives
 
 MANY = 64
@@ -24,8 +24,6 @@ MANY = 64
 _MOST_NUMBERS = 4_000_000
 """Arrays of logits, or of weights, are kept below this many numbers (32 MB) by taking some strings,
 or some objectives, at a time."""
-
-_SINGLE = 2.0**-24
 
 
 class LeastValues(NamedTuple):
@@ -178,7 +176,7 @@ class Unembedding:
             values = objectives.values(logits)
         # as in `_many`, of other rounding: n and w are rounded too, and may underflow
         d, largest, constant = n.mid.shape[1], lengths.max(), constants.max()
-        relative = (d + 8) * _SINGLE / (1 - (d + 8) * _SINGLE)
+        relative = gamma(d + 8, SINGLE)
         error = length(n.rad + relative * abs(n.mid)) * largest + relative * constant
         error += 1e-36 * d * (1 + length(n.mid) + largest + constant)
         least = values.min(1, keepdims=True)
