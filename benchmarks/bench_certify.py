@@ -191,17 +191,17 @@ def compare(
     sizes = [space.size(string) for string in rows]
     print(f"\n{label} {np.median(sizes):,.0f} strings (median), {max(sizes):,} at most\n")
     certify_many(rnn, rows[:3], targets[:3], space)  # warms up
-    heading("certifier", "median", "95 %", "max", "decided", "certified", "evaluations")
+    heading("certifier", "median", "95 %", "max", "decided", "proved", "evaluations")
     found = {}
     for certifier in ("exact", "interval"):
         done = certify_many(rnn, rows, targets, space, certifier, time_limit=seconds)
         found[certifier] = done
-        certified, wrong = (
+        proved, wrong = (
             float(np.mean([c.status == status for c in done]))
-            for status in ("certified", "falsified")
+            for status in ("proved", "refuted")
         )
         runs = np.median([c.stats.get("strings_run", 1) for c in done])
-        said = [f"{certified + wrong:.1%}", f"{certified:.1%}"]
+        said = [f"{proved + wrong:.1%}", f"{proved:.1%}"]
         row(certifier, spread([c.seconds for c in done]), *said, f"{runs:.0f}")
     least = [
         floor(rnn, string, target, space) for string, target in zip(rows, targets, strict=True)
@@ -212,8 +212,8 @@ def compare(
     saved = np.median(
         [size / c.stats["strings_run"] for size, (c, _) in zip(sizes, pairs, strict=True)]
     )
-    beyond = sum(c.status == "certified" != i.status for c, i in pairs)
-    behind = sum(i.status == "certified" != c.status for c, i in pairs)
+    beyond = sum(c.status == "proved" != i.status for c, i in pairs)
+    behind = sum(i.status == "proved" != c.status for c, i in pairs)
     print(
         f"\nexact certifies {beyond} sentences that interval does not ({behind} the other way "
         f"round), in {time:.2f} of its time; {saved:,.0f} times fewer evaluations than "

@@ -75,5 +75,5 @@ widgets.attention_seeds(models, "[(())](").save(out / "seeds.html")
 # %% One layer: an RNN that equals it, a proof or a counterexample, every prefix.
 rnn = tl_dyck.export_rnn(one)
 found = tl_dyck.certify_dyck(one, task, n=2, length=9, budget=1)
-print(rnn.config.state, found.share("certified"), found.rows[0].certificate, sep="\n")
+print(rnn.config.state, found.share("proved"), found.rows[0].certificate, sep="\n")
 print(tl_dyck.certify_language(one, task, 6))

@@ -20,8 +20,8 @@ from tl_dyck.studies import Measurement, StudyConfig
 from tl_dyck.studies.tables import markdown, percents
 
 MEASURES = {
-    "certified_share": "certified",
-    "falsified_share": "falsified",
+    "proved_share": "proved",
+    "refuted_share": "refuted",
     "logit_change": "largest logit change",
     "balance_violation": "balance violation",
     "long_accuracy": "accuracy at 400-500",
@@ -72,7 +72,7 @@ def main():
             row["logit_change"].text(),
             row["balance_violation"].text(".3f"),
             percents(row["long_accuracy"], ".0f"),
-            f"{row['certified_share'].value:.0%}",
+            f"{row['proved_share'].value:.0%}",
         ]
         for weight, row in rows.items()
     ]
@@ -81,7 +81,7 @@ def main():
 
     plain, most = rows[min(rows)], rows[max(rows)]
     less = most["logit_change"].high < plain["logit_change"].low
-    more = most["certified_share"].low > plain["certified_share"].high
+    more = most["proved_share"].low > plain["proved_share"].high
     print(
         "\nWith the largest weight the worst change of a logit is "
         f"{'' if less else 'not clearly '}smaller, and {'' if more else 'not clearly '}more "

@@ -145,9 +145,9 @@ for name, budgets in SPACES.items():
         seconds.append(time.perf_counter() - began)
         found.append(of.translate(verdict))
     told = Counter(verdict.status for verdict in found)
-    print(f"{name:28} {np.median(sizes):9,.0f} texts: {told['certified']:3} certified, "
-          f"{told['falsified']:3} falsified, {told['unknown']:3} unknown; "
+    print(f"{name:28} {np.median(sizes):9,.0f} texts: {told['proved']:3} proved, "
+          f"{told['refuted']:3} refuted, {told['open']:3} open; "
           f"{np.median(seconds):.2f}, {np.quantile(seconds, 0.95):.2f} s")  # fmt: skip
     if name.startswith("1 word mistyped"):
-        shown = next((v for v in found if v.status == "falsified"), found[0])
+        shown = next((v for v in found if v.status == "refuted"), found[0])
         print(f"    for example: {shown.marked()!r}")

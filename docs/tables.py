@@ -322,7 +322,7 @@ def sentences(folder: Path) -> str:
     from tl_dyck.studies.tables import markdown
 
     runs = load_results(folder)
-    spaces = [name for name in runs if name.startswith("certified ")]
+    spaces = [name for name in runs if name.startswith("proved ")]
     asked = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))["sweep"]
     by = list(asked["grid"])
     several = len(asked["seeds"]) > 1

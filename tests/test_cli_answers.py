@@ -123,9 +123,9 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("options", "status", "verdict"),
     [
-        (("--text", "[()", "--space", "pairs:1"), 0, ["certified"]),
-        (("--text", "[()", "--text", "[(", "--space", "dup:1"), 1, ["falsified", "certified"]),
-        (("--text", "[()", "--space", "pairs:1", "--certifier", "interval"), 3, ["unknown"]),
+        (("--text", "[()", "--space", "pairs:1"), 0, ["proved"]),
+        (("--text", "[()", "--text", "[(", "--space", "dup:1"), 1, ["refuted", "proved"]),
+        (("--text", "[()", "--space", "pairs:1", "--certifier", "interval"), 3, ["open"]),
     ],
 )
 def test_certify_ends_as_its_verdict(exact, options, status, verdict):

@@ -84,7 +84,7 @@ def test_the_verdict_is_that_of_the_library(
     result = call(
         "certify", folder, "--text", "[([]", "--space", "pairs:2", "--out", folder / "out.json"
     )
-    assert result.exit_code == {"certified": 0, "falsified": 1, "unknown": 3}[expected.status]
+    assert result.exit_code == {"proved": 0, "refuted": 1, "open": 3}[expected.status]
     assert result.stdout.startswith(expected.status)
     (row,) = json.loads((folder / "out.json").read_text())
     assert row["text"] == "[([]"
@@ -97,13 +97,13 @@ def test_a_counterexample_shows_its_edits(words: Path, synonyms: Path) -> None:
     text = "the film was good"
     result = call("certify", words, "--text", text, "--space", "sub:1", "--synonyms", synonyms)
     assert result.exit_code == 1
-    assert result.stdout.startswith("falsified")
+    assert result.stdout.startswith("refuted")
     assert "the film was bad" in result.stdout
     assert "good → bad" in result.stdout
     kept = call(
         "certify", words, "--text", text, "--space", "sub:1,del:1", "--synonyms", synonyms, "--k", 1
     )
-    assert kept.stdout.startswith("certified")
+    assert kept.stdout.startswith("proved")
 
 
 def test_a_table_for_many_strings(words: Path, synonyms: Path, tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_a_table_for_many_strings(words: Path, synonyms: Path, tmp_path: Path) -
         "good good good",
     ]
     assert [row["target"] for row in rows] == [0, 1, 0, 1]
-    assert [row["status"] for row in rows] == ["certified", "falsified", "falsified", "certified"]
-    assert "2 certified, 2 falsified" in flat(result.stdout)
+    assert [row["status"] for row in rows] == ["proved", "refuted", "refuted", "proved"]
+    assert "2 proved, 2 refuted" in flat(result.stdout)
 
 
 def test_stopping_early_keeps_what_is_done(

@@ -36,7 +36,7 @@ WITNESS = Witness(
 
 def certificate(**fields: Any) -> Certificate:
     values: dict[str, Any] = {
-        "status": "falsified",
+        "status": "refuted",
         "tokens": (1, 2),
         "target": 1,
         "lower": -math.inf,
@@ -51,16 +51,16 @@ def certificate(**fields: Any) -> Certificate:
 
 
 def test_the_margin_is_what_settles_the_verdict() -> None:
-    falsified, certified = certificate(), certificate(status="certified", lower=0.5, upper=0.75)
+    falsified, certified = certificate(), certificate(status="proved", lower=0.5, upper=0.75)
     assert (falsified.margin, falsified.counterexample) == (-1.0, WITNESS)
     assert (certified.margin, certified.counterexample) == (0.5, None)
-    assert math.isnan(certificate(status="unknown", lower=-1.0, upper=1.0).margin)
+    assert math.isnan(certificate(status="open", lower=-1.0, upper=1.0).margin)
 
 
 def test_repr_names_everything_a_reader_needs() -> None:
     text = repr(certificate(reason="because"))
     for part in (
-        "falsified",
+        "refuted",
         "-1 seen",
         "dup:2",
         "1 2 2",
@@ -123,8 +123,8 @@ def test_plain_types_for_json() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"status": "certified"}, "must be positive"),
-        ({"status": "certified", "lower": 0.0, "upper": 1.0}, "must be positive"),
+        ({"status": "proved"}, "must be positive"),
+        ({"status": "proved", "lower": 0.0, "upper": 1.0}, "must be positive"),
         ({"upper": 0.0}, "without a string"),
         ({"worst": None}, "without a string"),
         ({"lower": 1.0}, "not an interval"),

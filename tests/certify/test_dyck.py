@@ -106,7 +106,7 @@ def test_a_model_against_its_own_forward_pass(family: str) -> None:
             assert row.certificate.lower <= least + 1e-9
             assert row.certificate.upper >= least - 1e-9
             if abs(least) > 1e-9:
-                assert row.certificate.status == ("certified" if least > 0 else "falsified")
+                assert row.certificate.status == ("proved" if least > 0 else "refuted")
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_a_balanced_model_is_certified_and_does_not_move(build: object) -> None:
     """Theorem 1: what a matched pair adds to attention's numerator cancels for any pattern."""
     assert callable(build)
     found = certify_dyck(build(TASK.language), TASK, n=4, budget=3, seed=1)
-    assert found.share("certified") == 1.0
-    with pytest.raises(UnknownNameError, match="Did you mean 'certified'"):
-        found.share("certfied")
+    assert found.share("proved") == 1.0
+    with pytest.raises(UnknownNameError, match="Did you mean 'proved'"):
+        found.share("provd")
     assert found.counterexample is None
     assert found.worst_change_proved < 1e-8
     assert found.worst_margin == pytest.approx(
@@ -165,7 +165,7 @@ def test_shows_itself_in_a_few_lines_whatever_the_number_of_prefixes() -> None:
     assert len(text.splitlines()) <= 6
     assert "prefixes       8" in text
     for shown in (text, page):
-        assert f"falsified {found.share('falsified'):.0%}" in shown
+        assert f"refuted {found.share('refuted'):.0%}" in shown
         assert found.counterexample is None or found.counterexample.prefix in shown
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))  # -inf is None
     assert [row["worst_string"] for row in plain["rows"]] == [

@@ -239,11 +239,11 @@ class TestThirdParties:
             honest = conclude(
                 rnn, tokens, target, space, certifier="liar", lower=-9.0, string=tokens, started=0.0
             )
-            return dataclasses.replace(honest, status="falsified", upper=-1.0)
+            return dataclasses.replace(honest, status="refuted", upper=-1.0)
 
         registered("liar", liar)
         certificate = certify(rnn, STRING, target, SPACE, "liar")
-        assert certificate.status == "unknown"
+        assert certificate.status == "open"
         assert "its rounding hides the error" in certificate.reason
         assert certificate.worst is not None
         assert certificate.worst.margin > 0

@@ -124,7 +124,7 @@ def test_a_certificate_shows_words() -> None:
         others = torch.cat([logits[:best], logits[best + 1 :]])
         margins.append(float(logits[best] - others.max()))
     assert abs(min(margins)) > 1e-4
-    assert verdict.status == ("certified" if min(margins) > 0 else "falsified")
+    assert verdict.status == ("proved" if min(margins) > 0 else "refuted")
     assert "king" in repr(verdict)
     if verdict.worst is not None and verdict.worst.edits:
         assert "→" in verdict.marked()

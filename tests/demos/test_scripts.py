@@ -111,7 +111,7 @@ def test_next_words(run, tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
     few = ["--steps", 3, "--vocabulary", 290, "--width", 16, "--prompts", 2, "--words", 6]
     printed = run("next_words.py", "text.txt", *few)
-    assert printed.count(" certified, ") == 5
+    assert printed.count(" proved, ") == 5
     assert "1 word mistyped" in printed
 
 

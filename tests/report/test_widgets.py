@@ -257,7 +257,7 @@ def test_a_certificate_shows_strings_edits_and_logits(minimal, tmp_path):
         0
     ]
     cert = row.certificate
-    assert cert.status == "falsified"  # an untrained model
+    assert cert.status == "refuted"  # an untrained model
     page = opened(widgets.certificate(row, minimal), tmp_path)
     assert (
         "There is a string in the space pairs:1 on which the model no longer prefers “]”"
@@ -286,9 +286,9 @@ def test_the_three_verdicts_in_words(minimal, tmp_path):
     rnn = export_rnn(minimal)
     cert = sure(rnn, "[")
     kinds = {
-        "certified": (0.5, 1.0, "by at least 0.5. This is proved."),
-        "falsified": (-2.0, -1.0, "its logit is 1 below another"),
-        "unknown": (-2.0, 1.0, "lies between -2 (proved) and 1 (seen)"),
+        "proved": (0.5, 1.0, "by at least 0.5. This is proved."),
+        "refuted": (-2.0, -1.0, "its logit is 1 below another"),
+        "open": (-2.0, 1.0, "lies between -2 (proved) and 1 (seen)"),
     }
     for status, (lower, upper, said) in kinds.items():
         made = replace(cert, status=status, lower=lower, upper=upper)
@@ -318,7 +318,7 @@ def test_a_classifier_of_words_is_certified_in_words(tmp_path):
     witness = Witness(
         tokens=(0, 1, 1, 2), edits=(Edit("dup", 1, (1,), (1, 1)),), logits=(0.0, 1.0), margin=-1.0
     )
-    made = replace(cert, worst=witness, target=0, status="falsified", lower=-1.0, upper=-1.0)
+    made = replace(cert, worst=witness, target=0, status="refuted", lower=-1.0, upper=-1.0)
     page = opened(widgets.certificate(made, rnn), tmp_path)
     assert "“<b>” at position 1 becomes “<b> <b>” (dup)" in page.text
     assert [node.text for node in page.find("del")] == ["<b>"]

@@ -101,8 +101,8 @@ def test_certificates_are_those_of_the_saved_models(study):
     for (family, seed), rows in table.groupby(["family", "seed"]):
         model = study.run(family, seed).model
         whole = study.models.set_index(["family", "seed"]).loc[family, seed]
-        assert whole["certified_share"] == (rows["status"] == "certified").mean()
-        assert whole["falsified_share"] == (rows["status"] == "falsified").mean()
+        assert whole["proved_share"] == (rows["status"] == "proved").mean()
+        assert whole["refuted_share"] == (rows["status"] == "refuted").mean()
         assert whole["logit_change"] == rows["logit_change_seen"].max()
         for row in rows.itertuples():
             before, after = (
@@ -117,7 +117,7 @@ def test_certificates_are_those_of_the_saved_models(study):
             target = task.language.alphabet.index(row.target)
             margin = float(logits[target] - max(x for i, x in enumerate(logits) if i != target))
             assert margin == pytest.approx(row.margin_seen, abs=1e-4)
-            assert row.status == ("certified" if margin > 0 else "falsified")
+            assert row.status == ("proved" if margin > 0 else "refuted")
             assert task.language.top_of_stack(task.language.parse(row.prefix))[-1] >= 0
             plain = row.worst_edits.replace("‹+", "").replace("›", "")
             assert plain == row.worst_string

@@ -92,7 +92,7 @@ def test_training_on_worst_strings_certifies_more(folder: Path) -> None:
         )
         model, _ = train_text(config, corpus.train, options, space=space, progress=False)
         found = certify_sentences(model, corpus.test, space)
-        certified[objective] = np.mean([certificate.status == "certified" for certificate in found])
+        certified[objective] = np.mean([certificate.status == "proved" for certificate in found])
     assert certified["worst"] > certified["clean"] + 0.1
 
 
@@ -150,8 +150,8 @@ def test_the_table_holds_what_its_certificates_say_and_resumes(
     numbers.check("table", numbers.of_table(rows))
     assert (rows["disagreements"] == 0).all()
     assert rows["enumerated"].sum() >= 40
-    assert (rows["certified"] >= rows["interval"]).all()
-    assert (rows["certified"] + rows["falsified"] + rows["undecided"]).to_numpy() == pytest.approx(
+    assert (rows["proved"] >= rows["interval"]).all()
+    assert (rows["proved"] + rows["refuted"] + rows["open"]).to_numpy() == pytest.approx(
         1.0
     )
     runs = load_runs(out).set_index(["training.objective", "seed"])
@@ -159,9 +159,9 @@ def test_the_table_holds_what_its_certificates_say_and_resumes(
     model = load_text_model(Path(runs.loc[(row.objective, row.seed), "folder"]))
     test = corpus.test[: asked["common"]["measure"]["limit"]]
     found = certify_sentences(model, test, text_space(row["space"], model.text, SYNONYMS, 1))
-    assert row["certified"] == np.mean([certificate.status == "certified" for certificate in found])
+    assert row["proved"] == np.mean([certificate.status == "proved" for certificate in found])
     assert row["clean"] == accuracy(model, test)
-    assert runs.loc[(row.objective, row.seed), f"certified {row['space']}"] == row["certified"]
+    assert runs.loc[(row.objective, row.seed), f"proved {row['space']}"] == row["proved"]
     timed = ["median_ms", "p95_ms", "interval_ms", "seconds"]
     lost, other = (Path(runs.loc[("worst", seed), "folder"]) for seed in (1, 0))
     for name in ("dup1-sub1.json", "training.json"):  # copied from another seed: not believed
@@ -227,10 +227,10 @@ def test_a_sweep_is_a_table_of_the_documentation(folder: Path, tmp_path: Path) -
     }
     rows = run(asked, tmp_path)
     head, _, line, _, origin = load(DOCS / "tables.py").sentences(tmp_path).splitlines()
-    assert head == "| training | steps | clean | certified dup:1,sub:1 |"
+    assert head == "| training | steps | clean | proved dup:1,sub:1 |"
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[:2] == ["worst", "3"]
     assert cells[2].startswith(f"{rows['clean'].mean():.1%} [")
-    assert cells[3].startswith(f"{rows['certified'].mean():.1%} [")
+    assert cells[3].startswith(f"{rows['proved'].mean():.1%} [")
     assert origin.startswith(f"Recorded: `tl-dyck sweep sentences.yaml`; {date.today():%Y}")
     assert cpu_name() in origin

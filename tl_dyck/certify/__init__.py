@@ -9,7 +9,7 @@
 >>> model = construct.uniform_attention(language)
 >>> certificate = certify(model, prefix, None, space)  # or certifier="interval", "exhaustive", …
 >>> certificate.status, language.alphabet[certificate.target]
-('certified', ')')
+('proved', ')')
 
 Imports torch, numpy and einops, never TransformerLens. The certifiers themselves live in
 `tl_dyck_hooks.certifiers` and are found by entry point, as anyone else's are.

@@ -6,16 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal, final
+from typing import final
 
 from tl_dyck.certify.display import Shown
 from tl_dyck.certify.marks import Passage, passages
 from tl_dyck.certify.spaces import Edit
 from tl_dyck.language.alphabet import Symbols
-
-Status = Literal["certified", "falsified", "unknown"]
-
-STATUSES = ("certified", "falsified", "unknown")
+from tl_dyck.verdicts import Verdict, as_verdict
 
 
 @final
@@ -46,8 +43,8 @@ class Certificate(Shown):
     The *margin* of a string is logit[target] - max of the other logits.
 
     Attributes:
-        status: "certified" (every string's margin is positive), "falsified" (some string's is
-            negative) or "unknown".
+        status: "proved" (every string's margin is positive), "refuted" (some string's is
+            negative) or "open".
         tokens: the original string, as it was given (with BOS, if it was).
         target: the logit that must stay largest.
         lower: proved: no string of the space has a smaller margin. -inf if nothing was proved.
@@ -56,7 +53,7 @@ class Certificate(Shown):
         certifier: name of the certifier.
         space: text form of the space.
         seconds: wall-clock time.
-        reason: why the status is "unknown"; or a remark.
+        reason: why it is open; or a remark.
         stats: what the certifier counted.
         symbols: how tokens are written, for whoever shows the certificate.
     """
@@ -64,7 +61,7 @@ class Certificate(Shown):
     _unsaid = ("symbols",)
     _derived = ("margin",)
 
-    status: Status
+    status: Verdict
     tokens: tuple[int, ...]
     target: int
     lower: float
@@ -78,29 +75,28 @@ class Certificate(Shown):
     symbols: Symbols = field(default_factory=Symbols)
 
     def __post_init__(self) -> None:
-        if self.status not in STATUSES:
-            raise ValueError(f"status must be one of {STATUSES}, not {self.status!r}.")
+        object.__setattr__(self, "status", as_verdict(self.status))
         if math.isnan(self.lower) or math.isnan(self.upper) or self.lower > self.upper:
             raise ValueError(f"the bounds [{self.lower}, {self.upper}] are not an interval.")
-        if self.status == "certified" and not self.lower > 0:
+        if self.status == "proved" and not self.lower > 0:
             raise ValueError(
-                f"certified with a proved margin of {self.lower}: it must be positive."
+                f"proved with a margin of at least {self.lower}: it must be positive."
             )
-        if self.status == "falsified" and (self.worst is None or not self.upper < 0):
+        if self.status == "refuted" and (self.worst is None or not self.upper < 0):
             raise ValueError(
-                f"falsified without a string of negative margin (least seen: {self.upper})."
+                f"refuted without a string of negative margin (least seen: {self.upper})."
             )
         object.__setattr__(self, "stats", MappingProxyType(dict(self.stats)))
 
     @property
     def margin(self) -> float:
-        """The margin that settles the verdict: proved if certified, seen if falsified, else nan."""
-        return {"certified": self.lower, "falsified": self.upper}.get(self.status, math.nan)
+        """The margin that settles the verdict: the bound if proved, the string's if refuted, else nan."""
+        return {"proved": self.lower, "refuted": self.upper}.get(self.status, math.nan)
 
     @property
     def counterexample(self) -> Witness | None:
         """The worst string, if it is a counterexample."""
-        return self.worst if self.status == "falsified" else None
+        return self.worst if self.status == "refuted" else None
 
     def with_symbols(self, symbols: Symbols) -> Certificate:
         """The same, with tokens written otherwise."""
@@ -134,7 +130,7 @@ class Certificate(Shown):
             ("string", self.symbols.text(self.tokens)),
         ]
         if self.worst is not None:
-            name = "counterexample" if self.status == "falsified" else "worst string seen"
+            name = "counterexample" if self.status == "refuted" else "worst string seen"
             rows.append((name, self.symbols.text(self.worst.tokens)))
             none = (
                 "none: it is the original string"

@@ -31,7 +31,7 @@ def certify(
     >>> from tl_dyck import construct, load_task
     >>> model = construct.uniform_attention(load_task("dyck-2-4").language)
     >>> certify(model, "[()[]", "]", "pairs:1").status
-    'certified'
+    'proved'
 
     Args:
         model_or_rnn: a `TwoLayerRNN`, any model that `tl_dyck.rnn.export_rnn` accepts, or an
@@ -48,7 +48,7 @@ def certify(
         options: of the certifier.
 
     Returns:
-        The certificate. "falsified" carries a string of the space on which the *model* (not only
+        The certificate. "refuted" carries a string of the space on which the *model* (not only
         the RNN) prefers another logit.
 
     Raises:

@@ -9,11 +9,7 @@ from typing import Any, ClassVar
 
 from tl_dyck.json_values import plain
 
-_GOOD, _BAD, _OPEN = "#1a7f37", "#cf222e", "#9a6700"
-_COLOURS = {
-    "certified": _GOOD, "proved": _GOOD, "falsified": _BAD, "refuted": _BAD,
-    "unknown": _OPEN, "open": _OPEN,
-}  # fmt: skip
+_COLOURS = {"proved": "#1a7f37", "refuted": "#cf222e", "open": "#9a6700"}
 
 
 class Plain:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.certify.certificate import STATUSES, Certificate
+from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.certify_edits import certify_each
 from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.display import Shown
@@ -31,6 +31,7 @@ from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.registry import unknown_name
+from tl_dyck.verdicts import VERDICTS, as_verdict
 
 
 @final
@@ -91,7 +92,7 @@ class DyckCertificates(Shown):
         """What there is to say, as names and texts; the first is the status."""
         changed, proved = self.worst_change, self.worst_change_proved
         rows = [
-            ("status", ", ".join(f"{status} {self.share(status):.0%}" for status in STATUSES)),
+            ("status", ", ".join(f"{status} {self.share(status):.0%}" for status in VERDICTS)),
             ("prefixes", str(len(self.rows))),
             ("space", str(self.space)),
             ("logits change", f"by {changed:.3g} at most seen, {proved:.3g} proved"),
@@ -101,13 +102,16 @@ class DyckCertificates(Shown):
         return rows
 
     def share(self, status: str) -> float:
-        """Share of prefixes with that status: "certified", "falsified" or "unknown".
+        """Share of prefixes with that status: "proved", "refuted" or "open".
 
         Raises:
             UnknownNameError: no such status.
         """
-        if status not in STATUSES:
-            raise unknown_name("status", status, STATUSES)
+        if status not in VERDICTS:
+            try:
+                status = as_verdict(status)
+            except ValueError:
+                raise unknown_name("status", status, VERDICTS) from None
         return sum(row.certificate.status == status for row in self.rows) / len(self.rows)
 
     @property
@@ -127,9 +131,9 @@ class DyckCertificates(Shown):
 
     @property
     def counterexample(self) -> DyckCertificate | None:
-        """The falsified prefix with the most negative margin, if there is one."""
-        falsified = [row for row in self.rows if row.certificate.status == "falsified"]
-        return min(falsified, key=lambda row: row.certificate.upper, default=None)
+        """The refuted prefix with the most negative margin, if there is one."""
+        refuted = [row for row in self.rows if row.certificate.status == "refuted"]
+        return min(refuted, key=lambda row: row.certificate.upper, default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; the space is its text."""

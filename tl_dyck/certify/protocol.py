@@ -23,13 +23,14 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from tl_dyck.certify.certificate import Certificate, Status, Witness
+from tl_dyck.certify.certificate import Certificate, Witness
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import Registry
 from tl_dyck.rnn import TwoLayerRNN
+from tl_dyck.verdicts import Verdict
 
 
 class CertifyError(DyckError, ValueError):
@@ -123,8 +124,8 @@ def conclude(
         upper: the least objective on that string, rounding included, if the certifier has found it.
 
     Returns:
-        "certified" if `lower` is positive, "falsified" if the string's margin is negative by more
-        than its rounding error, else "unknown".
+        "proved" if `lower` is positive, "refuted" if the string's margin is negative by more than
+        its rounding error, else "open".
     """
     string = tokens if string is None else string
     if upper == math.inf:
@@ -132,8 +133,8 @@ def conclude(
         upper = float(Network.of(rnn).least_of([string], wanted).upper[0])
     # the network itself overflows: nothing is known
     lower = min(lower, upper) if upper < math.inf else -math.inf
-    status: Status = "certified" if lower > 0 else "falsified" if upper < 0 else "unknown"
-    if status == "unknown" and not reason:
+    status: Verdict = "proved" if lower > 0 else "refuted" if upper < 0 else "open"
+    if status == "open" and not reason:
         reason = (
             "numbers overflow on some string of the space, so nothing is known of its logits"
             if lower == -math.inf
@@ -149,6 +150,6 @@ def conclude(
         certifier=certifier,
         space=str(space),
         seconds=time.perf_counter() - started,
-        reason=reason if status == "unknown" else "",
+        reason=reason if status == "open" else "",
         stats=stats or {},
     )

@@ -235,7 +235,7 @@ class Asker:
     ) -> Certificate:
         """Look for the worst string in the space, and run the model on it: the one place for both.
 
-        Adds the edits and the model's logits; a "falsified" that the model does not confirm is
+        Adds the edits and the model's logits; a "refuted" that the model does not confirm is
         withdrawn.
 
         Raises:
@@ -253,12 +253,12 @@ class Asker:
         logits = tuple(self.logits(worst.tokens))
         margin = objectives.least(np.array(logits))
         worst = dataclasses.replace(worst, edits=edits, logits=logits, margin=margin)
-        if certificate.status == "falsified" and not margin < 0:
+        if certificate.status == "refuted" and not margin < 0:
             reason = (
                 f"the exact margin of {worst.tokens} is {certificate.upper:.3g}, but the model "
                 f"computes {margin:.3g}: its rounding hides the error"
             )
-            return dataclasses.replace(certificate, status="unknown", worst=worst, reason=reason)
+            return dataclasses.replace(certificate, status="open", worst=worst, reason=reason)
         return dataclasses.replace(certificate, worst=worst)
 
 

@@ -42,13 +42,8 @@ Answer = Iterator[Any]
 
 _MISSING = "–"
 _NUMBER = re.compile(r"[-+(\[]?\d.*|–|")
-_GOOD, _BAD, _OPEN = ("proved", "certified"), ("refuted", "falsified"), ("open", "unknown")
 #: Words that have a colour, wherever they are all there is in a cell or line.
-_STYLES = {
-    word: style
-    for style, words in (("green", _GOOD), ("red", _BAD), ("yellow", _OPEN))
-    for word in words
-}
+_STYLES = {"proved": "green", "refuted": "red", "open": "yellow"}
 
 
 # --- parts of an answer ---------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def certify(
     [bold]ins:1[/bold]: one of the strings of --insert comes in. [bold]sub:2[/bold]: two words
     become synonyms, of --synonyms. With commas, all of it at once: [bold]dup:1,del:1[/bold].
 
-    Exit status: 0 if all strings are certified, 1 if one is falsified, else 3.
+    Exit status: 0 if all strings are proved, 1 if one is refuted, else 3.
     """
     existing_models(model)
     existing(file, edits.synonyms)
@@ -152,7 +152,7 @@ def certify(
         yield f"stopped after {len(done)} of {len(rows)} strings"
         raise typer.Exit(130)
     statuses = {certificate.status for certificate in done}
-    end_with("falsified" in statuses, "unknown" in statuses)
+    end_with("refuted" in statuses, "open" in statuses)
 
 
 def _proofs(
@@ -163,13 +163,13 @@ def _proofs(
     folder: Path,
     time_limit: float | None,
 ) -> Answer:
-    """Write a proof of each string that is certified."""
+    """Write a proof of each string of which the verdict is "proved"."""
     from tl_dyck.certify.edit_proofs import prove_edits
     from tl_dyck.certify.proof import NoProofError
     from tl_dyck.files import ensure_folder
 
     for number, (string, certificate) in enumerate(zip(strings, done, strict=False), start=1):
-        if certificate.status == "certified":
+        if certificate.status == "proved":
             target = certificate.target
             try:
                 proof = prove_edits(asker, string, target, space, time_limit=time_limit)
@@ -195,7 +195,7 @@ def _said(certificates: Sequence[Certificate], found: Sequence[Mapping[str, Any]
     columns |= {"s": "{seconds:.3g}", "string, and what edits make of it": "{shown}"}
     rows: list[dict[str, Any]] = []
     for number, row in enumerate(found, start=1):
-        shown = row["marked" if row["status"] == "falsified" else "text"]
+        shown = row["marked" if row["status"] == "refuted" else "text"]
         rows.append({**row, "number": number, "shown": shown})
     yield {"certificates": found}
     yield Rows("", rows, columns)

@@ -22,6 +22,7 @@ from tl_dyck.cli.options import (
     whole,
 )
 from tl_dyck.cli.settings import Settings, changed
+from tl_dyck.verdicts import VERDICTS
 
 _TRAINED = {
     "objective": "{objective}",
@@ -35,9 +36,9 @@ _TRAINED = {
 _CERTIFIED = {
     "sentences": "{n:,}",
     "accuracy": "{accuracy:.1%}",
-    "certified": "{certified:.1%}",
-    "falsified": "{falsified:.1%}",
-    "undecided": "{unknown:.1%}",
+    "proved": "{proved:.1%}",
+    "refuted": "{refuted:.1%}",
+    "open": "{open:.1%}",
     "median ms": "{median:.1f}",
     "95 %": "{late:.1f}",
 }
@@ -144,7 +145,7 @@ def certify(
     edits = text_space(space, classifier.text, words, k)
     found = certify_sentences(classifier, test, edits, progress=True, **certifying.how)
     counts = Counter(str(certificate.status) for certificate in found)
-    kinds = ("certified", "falsified", "unknown")
+    kinds = VERDICTS
     share = accuracy(classifier, test)
     yield {"sentences": len(found), "accuracy": share, **{kind: counts[kind] for kind in kinds}}
     ms = np.array([certificate.seconds for certificate in found]) * 1e3
@@ -152,7 +153,7 @@ def certify(
     row |= {"n": len(found), "accuracy": share}
     yield Rows("", [{**row, "median": np.median(ms), "late": np.quantile(ms, 0.95)}], _CERTIFIED)
     yield (
-        "certified: the right class is predicted on every string of the space; falsified: "
+        "proved: the right class is predicted on every string of the space; refuted: "
         "on some it is not."
     )
     page = CertifiedSentences(model=classifier, sentences=test, certificates=found, folder=model)

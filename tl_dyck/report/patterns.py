@@ -252,7 +252,7 @@ def worst_string(study: Study) -> Figure | None:
         reading=f"After {row['prefix']} only {row['target']} closes. {name} is furthest from "
         f"saying so {'once brackets are inserted: ' * bool(moved)}after {row['worst_string']} that "
         f"logit is {abs(row['margin_seen']):.3g} "
-        f"{'below' if row['status'] == 'falsified' else 'above'} the largest other one.",
+        f"{'below' if row['status'] == 'refuted' else 'above'} the largest other one.",
         data=rows.loc[[row.name]],
         body=element("div", [color_bar(), edits, element("div", maps, class_="pair")]),
         note="The string of all those searched on which the right closing bracket fares worst, and "

@@ -48,7 +48,7 @@ def sentences_page(results: CertifiedSentences) -> Html:
     At most 40 sentences are shown; all are in its table.
     """
     model, certificates = results.model, results.certificates
-    order = {"falsified": 0, "unknown": 1, "certified": 2}
+    order = {"refuted": 0, "open": 1, "proved": 2}
     with torch.no_grad():
         logits = text_logits(model, [certificate.tokens for certificate in certificates])
     right = [

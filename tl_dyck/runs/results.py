@@ -18,6 +18,7 @@ from tl_dyck.intervals import mean
 from tl_dyck.runs.spec import SweepError
 from tl_dyck.runs.store import ENDINGS, RESERVED, Store, run_id
 from tl_dyck.runs.worker import row_of
+from tl_dyck.verdicts import former
 
 _FIRST = ("id", "point", "experiment")
 _MIDDLE = ("seed", "status")
@@ -188,6 +189,7 @@ def aggregate(
     if metrics is None:
         outcomes = [name for name in measured if name not in (*groups, *COSTS)]
         metrics = [name for name in outcomes if _is_number(results[name])]
+    metrics = [name if name in results else former(name) for name in metrics]
     for name in (*groups, *metrics):
         if name not in results:
             raise SweepError(

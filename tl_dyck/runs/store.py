@@ -49,6 +49,7 @@ from tl_dyck.files import (
 from tl_dyck.records import read_sealed, sealed
 from tl_dyck.runs.locks import guard, lock, unlock
 from tl_dyck.runs.spec import Point, Sweep, SweepError
+from tl_dyck.verdicts import read_metrics
 
 FORMAT = "tl_dyck.runs/1"
 
@@ -246,12 +247,15 @@ class Store:
         shutil.rmtree(self.path(run), ignore_errors=True)
 
     def read(self, path: Path) -> dict[str, Any]:
-        """Read a record, or a failure.
+        """Read a record, or a failure; metrics have today's names.
 
         Raises:
             CorruptFileError: truncated, altered, or of another run.
         """
-        return read_sealed(path, path.name.split(".")[0])
+        found = read_sealed(path, path.name.split(".")[0])
+        if "metrics" in found:
+            found["metrics"] = read_metrics(found["metrics"], str(found["experiment"]))
+        return found
 
     def ended(self, run: str, *, aside: bool = False) -> str:
         """Return the outcome of a run: "done", "failed", or "" if no record of it can be read.

@@ -247,28 +247,24 @@ def _proved(study: Study) -> list[Finding]:
     """Do predictions survive every insertion of matched pairs?"""
     found = []
     for family, group in study.certificates.groupby("family", sort=False):
-        certified, falsified = (
-            (group["status"] == status) for status in ("certified", "falsified")
-        )
+        proved, refuted = ((group["status"] == status) for status in ("proved", "refuted"))
         facts = study.summary["families"][family]["logit_change"]
         blocks = study.config.measurement.n_inserted
         text = (
             f"Of {len(group)} predictions of {family} after prefixes it could have been trained "
-            f"on, {certified.sum()} provably survive every insertion of up to "
-            f"{blocks} block{'s' * (blocks != 1)} of matched pairs, and {falsified.sum()} "
+            f"on, {proved.sum()} provably survive every insertion of up to "
+            f"{blocks} block{'s' * (blocks != 1)} of matched pairs, and {refuted.sum()} "
             "provably do not; a balanced model would not notice. The largest change of a logit is "
             f"{facts['mean']:.2f} [{facts['low']:.2f}, {facts['high']:.2f}] on average over seeds."
         )
-        share = (
-            "every" if certified.all() else "not every" if falsified.any() else "not provably every"
-        )
+        share = "every" if proved.all() else "not every" if refuted.any() else "not provably every"
         title = f"{family}: {share} prediction survives inserted pairs"
         found.append(
             Finding(
                 figure="certificates",
                 title=title,
                 text=text,
-                interest=2.0 + 2 * float(falsified.mean()),
+                interest=2.0 + 2 * float(refuted.mean()),
             )
         )
     return found

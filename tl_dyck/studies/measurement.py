@@ -31,6 +31,7 @@ from tl_dyck.records import finite_rows, read_sealed, sealed
 from tl_dyck.tasks import DyckTask, Task, counted_accuracy
 from tl_dyck.training import TrainResult
 from tl_dyck.training.run import stream
+from tl_dyck.verdicts import read_verdict
 
 _PARTS = {
     "": "any_token",
@@ -117,7 +118,7 @@ class Measurement(Measures):
         Returns:
             Metrics: those of `behaviour`, balance_violation (None where it is not defined),
             stack_likeness (the largest share of closing brackets at which a head attends
-            most to the top of the stack), and of one-layer models certified_share, falsified_share,
+            most to the top of the stack), and of one-layer models proved_share, refuted_share,
             logit_change; of those without positions proved_to, the length up to which every prefix
             is right. Of a task that is no `DyckTask`, those of `behaviour`.
         """
@@ -157,7 +158,7 @@ class Measurement(Measures):
         ]
         metrics = {**behaves, "balance_violation": beta, "stack_likeness": max(looks, default=None)}
         if certificates:
-            for status in ("certified", "falsified"):
+            for status in ("proved", "refuted"):
                 share = [row["status"] for row in certificates].count(status) / len(certificates)
                 metrics[f"{status}_share"] = share
             metrics["logit_change"] = max(row["logit_change_seen"] for row in certificates)
@@ -251,7 +252,10 @@ def read_measures(folder: Path) -> dict[str, Any]:
     Raises:
         CorruptFileError: there are none, or they are not as they were written.
     """
-    return read_sealed(folder / _FILE, folder.name)
+    found = read_sealed(folder / _FILE, folder.name)
+    for row in found.get("certificates", ()):
+        row["status"] = read_verdict(row["status"])
+    return found
 
 
 def behaviour(

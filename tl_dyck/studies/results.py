@@ -36,8 +36,8 @@ RECALLED_VARIATION = {"gpt-linear": 2.20, "gpt": 2.27, "minimal-onehot": 0.24, "
 
 _CERTIFIED = (
     "balance_violation",
-    "certified_share",
-    "falsified_share",
+    "proved_share",
+    "refuted_share",
     "logit_change",
     "proved_to",
 )
@@ -84,7 +84,7 @@ class Study:
             steps, seconds, accuracy and long_accuracy (each also _error, _closing_only,
             _after_open, _after_close, _after_close_error, see `ClosingAccuracy`), loss, loss_error,
             entropy_floor, entropy_gap (nats per token), balance_violation (NaN where it is not
-            defined), stack_likeness, certified_share, falsified_share, logit_change, proved_to (NaN
+            defined), stack_likeness, proved_share, refuted_share, logit_change, proved_to (NaN
             where there is no certificate): whatever `Measurement.measure` returns.
         heads: one row per head of every model: family, seed, layer, head, and the stack-likeness
             measures.

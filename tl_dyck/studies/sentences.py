@@ -27,6 +27,7 @@ from tl_dyck.text.corpus import Sentence
 from tl_dyck.text.edits import text_space
 from tl_dyck.text.recipe import Ingredients, TextRecipe
 from tl_dyck.text.training import accuracy, train_text
+from tl_dyck.verdicts import read_verdict
 
 _CODE = "tl_dyck.sentences/4"
 """Of the code below: another number where it trains or measures otherwise."""
@@ -69,7 +70,7 @@ class SentencesExperiment:
     ``training.<field>``, ``model.<field>``), and ``measure.<field>`` of `SentencesMeasurement`.
     Metrics: clean (accuracy), steps, train_seconds, enumerated (sentences whose space was
     enumerated) and disagreements (verdicts of enumeration and `exact` that differ), of all spaces,
-    and for each space the share that is certified. The run's folder holds the model, and for each
+    and for each space the share that is proved. The run's folder holds the model, and for each
     space what `sentences_table` reads.
     """
 
@@ -101,22 +102,22 @@ class SentencesExperiment:
             if not _is_of(file, of):
                 space = text_space(text, read.config, read.synonyms, recipe.k)
                 write_json(file, {"of": of, "found": _measure(model, test, space, measurement)})
-            measured[text] = read_json(file)["found"]
+            measured[text] = _said(read_json(file)["found"])
         write_measures(folder, measured)
         trained = {"steps": curve[-1]["step"], "train_seconds": curve[-1]["seconds"]}
         checked = {
             name: sum(found[name] for found in measured.values())
             for name in ("enumerated", "disagreements")
         }
-        certified = {f"certified {text}": found["certified"] for text, found in measured.items()}
-        return {"clean": accuracy(model, test), **trained, **checked, **certified}
+        proved = {f"proved {text}": found["proved"] for text, found in measured.items()}
+        return {"clean": accuracy(model, test), **trained, **checked, **proved}
 
 
 def sentences_table(folder: str | Path) -> pd.DataFrame:
     """What a sweep of classifiers found, one row per run and space.
 
-    Columns: objective, k, seed, space, clean (accuracy), certified, falsified, undecided (shares of
-    all sentences, by the exact certifier), interval (certified share), enumerated (sentences whose
+    Columns: objective, k, seed, space, clean (accuracy), proved, refuted, open (shares of all
+    sentences, by the exact certifier), interval (proved share), enumerated (sentences whose
     space was enumerated), disagreements (verdicts of enumeration and exact that differ among
     those), median_ms, p95_ms, interval_ms (median), steps, seconds.
 
@@ -128,7 +129,7 @@ def sentences_table(folder: str | Path) -> pd.DataFrame:
         shared = {"objective": run.get("training.objective", "clean"), "k": run.get("k", 1)}
         shared |= {name: run[name] for name in ("seed", "clean", "steps")}
         shared["seconds"] = run["train_seconds"]
-        return [{**shared, "space": on, **found} for on, found in read_measures(place).items()]
+        return [{**shared, "space": on, **_said(found)} for on, found in read_measures(place).items()]
 
     return pd.DataFrame(itertools.chain.from_iterable(of_each(load_runs(folder), read)))
 
@@ -149,6 +150,11 @@ def _in_full(recipe: TextRecipe, read: Ingredients) -> dict[str, Any]:
     rows = [asdict(row) for row in (*read.corpus.train, *read.corpus.test)]
     data = sha256([rows, sorted(read.synonyms.items())])
     return {**recipe.to_dict(), "data": data, "synonyms": bool(recipe.synonyms)}
+
+
+def _said(found: dict[str, Any]) -> dict[str, Any]:
+    """What was found in a space, in today's words."""
+    return {read_verdict(name): value for name, value in found.items()}
 
 
 def _is_of(file: Path, what: dict[str, Any]) -> bool:
@@ -177,10 +183,10 @@ def _measure(
     differ = sum(exact[i].status != found.status for i, found in zip(small, listed, strict=True))
     ms = np.array([certificate.seconds for certificate in exact]) * 1e3
     return {
-        "certified": _share(exact, "certified"),
-        "falsified": _share(exact, "falsified"),
-        "undecided": _share(exact, "unknown"),
-        "interval": _share(boxes, "certified"),
+        "proved": _share(exact, "proved"),
+        "refuted": _share(exact, "refuted"),
+        "open": _share(exact, "open"),
+        "interval": _share(boxes, "proved"),
         "enumerated": len(small),
         "disagreements": differ,
         "median_ms": float(np.median(ms)),

@@ -2,7 +2,7 @@
 
 It promises that `lower` is proved and `upper` is seen, whenever it stops, and that without a time
 limit the verdict is that of running every string, unless the least margin is within rounding of 0:
-then it is "unknown". How, why, and what it costs: the docstring of `tl_dyck.certify.exact`.
+then it is "open". How, why, and what it costs: the docstring of `tl_dyck.certify.exact`.
 """
 
 from __future__ import annotations

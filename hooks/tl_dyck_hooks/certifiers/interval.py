@@ -45,7 +45,7 @@ def interval(
 ) -> Certificate:
     """Bound the margin by intervals, a `tl_dyck.certify.Certifier`; sound and fast, not complete.
 
-    It never says "falsified" but of the original string; `tight` has no effect.
+    It never says "refuted" but of the original string; `tight` has no effect.
     """
     started = time.perf_counter()
     network = Network.of(rnn)

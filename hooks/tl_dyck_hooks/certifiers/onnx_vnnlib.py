@@ -45,11 +45,11 @@ def onnx_vnnlib(
     an argument list, in which {onnx}, {vnnlib}, {results} and {timeout} are replaced; it is run
     without a shell. Its answer (sat, unsat, timeout, unknown) is the first word of the results file
     if the command names it, else the last such word on its standard output. Files go to `folder`,
-    or to a new temporary one, which is kept; the reason of an "unknown" names it.
+    or to a new temporary one, which is kept; the reason of an open one names it.
 
     Returns:
-        "certified" on unsat, with a margin that is positive but not quantified: the verdict is as
-        good as the verifier's arithmetic on the float32 network. "falsified" only if the original
+        "proved" on unsat, with a margin that is positive but not quantified: the verdict is as
+        good as the verifier's arithmetic on the float32 network. "refuted" only if the original
         string is.
 
     Raises:

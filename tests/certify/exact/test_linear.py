@@ -42,7 +42,7 @@ def test_near_ties_are_those_of_running_every_string(sharpness: float, shift: fl
     for seed in range(6):
         rnn = random_rnn(seed, sharpness=sharpness, d_vocab_out=2, state=STATES[seed % len(STATES)])
         least = margins(rnn, strings_of(rnn, SPACE, STRING), 0).min()
-        for sign, status in ((1, "certified"), (-1, "falsified")):
+        for sign, status in ((1, "proved"), (-1, "refuted")):
             tied = favouring(rnn, 1, least - sign * shift)
             found = exact(tied, STRING, 0, SPACE, always_listed=0)  # else all are run
             assert found.status == status

@@ -138,7 +138,7 @@ def test_verdicts_are_those_of_every_string(
     strings = strings_of(rnn, SPACE, STRING)
     rnn = favouring(rnn, target, margin - margins(rnn, strings, target).min())
     found = certify(rnn, STRING, target, SPACE, tight=tight, **how)
-    assert found.status == ("certified" if margin > 0 else "falsified")
+    assert found.status == ("proved" if margin > 0 else "refuted")
     assert found.lower <= margin + 1e-9
     assert found.upper >= margin - 1e-9
     if tight:
@@ -153,7 +153,7 @@ def test_what_bounds_cannot_settle_is_run() -> None:
     strings = strings_of(rnn, space, string)
     rnn = favouring(rnn, 0, 0.01 - margins(rnn, strings, 0).min())
     found = certify(rnn, string, 0, space)
-    assert found.status == "certified"
+    assert found.status == "proved"
     assert found.stats["strings_run"] < 1.2 * len(strings) + 200
 
 
@@ -209,7 +209,7 @@ def test_near_ties_of_a_real_vocabulary_are_as_its_logits_say(
         space = PerturbationSpace([(Substitute(others), int(rng.integers(1, 3)))])
         target = asker.target(string, None)
         least = margins(asker.rnn, strings_of(asker.rnn, space, string), target).min()
-        for margin, status in ((1e-5, "certified"), (-1e-5, "falsified")):
+        for margin, status in ((1e-5, "proved"), (-1e-5, "refuted")):
             tied = favouring(asker.rnn, target, margin - least)
             found = certify(tied, string, target, space)
             assert found.status == status
@@ -226,4 +226,4 @@ def test_a_space_that_is_too_large_to_be_run_at_once_is_split(
     string = (0, 3, 1, 5, 2)
     strings = strings_of(rnn, space, string)
     rnn = favouring(rnn, 0, 0.01 - margins(rnn, strings, 0).min())
-    assert certify(rnn, string, 0, space).status == "certified"
+    assert certify(rnn, string, 0, space).status == "proved"

@@ -71,9 +71,9 @@ def check(
     if tight:
         assert certificate.upper - certificate.lower <= slack
     if abs(least) > slack:
-        assert certificate.status == ("certified" if least > 0 else "falsified")
+        assert certificate.status == ("proved" if least > 0 else "refuted")
     else:
-        assert certificate.status != ("certified" if least < 0 else "falsified")
+        assert certificate.status != ("proved" if least < 0 else "refuted")
 
 
 def readable(rnn: TwoLayerRNN, space: PerturbationSpace, string: tuple[int, ...]) -> bool:
@@ -157,7 +157,7 @@ def test_ties_are_unknown() -> None:
     weights = {name: weight.clone() for name, weight in rnn.weights.items()}
     weights["W_U"][:, 1], weights["b_U"][1] = weights["W_U"][:, 0], weights["b_U"][0]
     certificate = exact(type(rnn)(rnn.config, weights), (0, 3, 1), 0, WIDE)
-    assert certificate.status == "unknown"
+    assert certificate.status == "open"
     assert certificate.lower <= 0 <= certificate.upper
     assert certificate.upper - certificate.lower < 1e-8
 
@@ -168,7 +168,7 @@ def test_a_tie_with_one_string_is_not_certified() -> None:
     least = margins(rnn, strings_of(rnn, WIDE, (0, 3, 1)), 0).min()
     for listed in (0, None):
         found = exact(favouring(rnn, 1, least), (0, 3, 1), 0, WIDE, always_listed=listed)
-        assert found.status == "unknown"
+        assert found.status == "open"
 
 
 @pytest.mark.parametrize("fields", [{}, {"state": "position"}, {"act_fn": "relu", "n_heads": 2}])
@@ -183,7 +183,7 @@ def test_small_spaces_are_run_and_large_ones_bounded(fields: dict[str, Any]) -> 
     assert "nodes" in exact(rnn, (0, 3, 1), 0, few, always_listed=0).stats
 
 
-@pytest.mark.parametrize(("shift", "status"), [(1e-6, "certified"), (-1e-6, "falsified")])
+@pytest.mark.parametrize(("shift", "status"), [(1e-6, "proved"), (-1e-6, "refuted")])
 def test_verdicts_are_right_up_to_rounding(shift: float, status: str) -> None:
     for readout in READOUTS:
         rnn = random_rnn(3, d_vocab_out=2, n_heads=2, **readout)
@@ -229,14 +229,14 @@ def test_out_of_time(readout: dict[str, Any]) -> None:
     weights["b_U"][1] += least - 0.001  # certified, but barely
     close = type(rnn)(rnn.config, weights)
     true = exact(close, string, 0, space, tight=True)
-    assert true.status == "certified"
+    assert true.status == "proved"
     bounds = []
     for seconds in (1e-6, 0.02, 0.1):
         early = exact(close, string, 0, space, time_limit=seconds)
         assert early.lower <= true.upper
         assert early.upper >= true.lower
         bounds.append(early.lower)
-        if early.status == "unknown":
+        if early.status == "open":
             assert "time limit" in early.reason
     assert bounds[0] == -float("inf")
 
@@ -268,5 +268,5 @@ def test_every_model_of_the_table(entry: Case) -> None:
     scale = max(1.0, abs(least))
     assert certificate.lower - 1e-9 * scale <= least <= certificate.upper + 1e-9 * scale
     if abs(least) > 1e-6 * scale:
-        assert certificate.status == ("certified" if least > 0 else "falsified")
+        assert certificate.status == ("proved" if least > 0 else "refuted")
         assert certificate.upper - certificate.lower < 1e-5 * scale

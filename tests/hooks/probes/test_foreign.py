@@ -94,7 +94,7 @@ def test_balance_violation(shape):
 def test_a_certificate_of_one_layer():
     mine = adopt(foreign("one-layer"), VOCABULARY)
     found = certify_dyck(mine, TASK, n=2, length=9, budget=1)
-    assert {row.certificate.status for row in found.rows} <= {"certified", "falsified"}
+    assert {row.certificate.status for row in found.rows} <= {"proved", "refuted"}
     assert widgets.certificate(found.rows[0], mine).data["strings"] == []
 
 

@@ -83,13 +83,13 @@ inequality holding for all y of the part) or by running every string on which th
 suffice (5). A split covers: each path passes a step of x inside exactly one option, so each y of
 the part is in one of the halves (`tl_dyck.certify.lattice`), and both inherit its bound. So at any
 time, `lower` = min(closed, bounds of open parts) ≤ m ≤ `upper` = least value seen, also when time
-runs out in the middle. "certified" is said only if lower > 0, "falsified" only if a string of the
+runs out in the middle. "proved" is said only if lower > 0, "refuted" only if a string of the
 space was run and lost.
 
 **Completeness.** A split leaves both halves with fewer live options, parts with a single path are
 run, and S(x) is finite: the search ends for any tolerance. It ends early as bounds tighten: as a
 part shrinks to a string, the ranges shrink to points, where 2 and 3 are equalities. So without a
-time limit the verdict is that of enumeration, unless |m| is below rounding: then "unknown", and so
+time limit the verdict is that of enumeration, unless |m| is below rounding: then "open", and so
 are ties.
 
 **Complexity.** n tokens, budgets b_i, s options per place (synonyms), at most c states per place (1

@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from tl_dyck.certify.display import Shown
 from tl_dyck.certify.language.tally import PrefixFound
-
-Verdict = Literal["proved", "refuted", "open"]
+from tl_dyck.verdicts import Verdict
 
 
 class Bounds(NamedTuple):

@@ -19,7 +19,7 @@ from tl_dyck.report.widgets.strings import check_readable, words
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
 _MOST_LOGITS = 12
-_MARKS = {"certified": "✓", "falsified": "✗", "unknown": "?"}
+_MARKS = {"proved": "✓", "refuted": "✗", "open": "?"}
 
 
 def certificate(cert: Certificate | DyckCertificate, rnn_or_model: Any) -> Widget:
@@ -57,11 +57,11 @@ def written_in(given: Any, rnn: TwoLayerRNN) -> DyckLanguage | None:
 
 def _verdict(cert: Certificate, target: str) -> Html:
     said = {
-        "certified": f"On every string of the space {cert.space} the model prefers “{target}”: its "
+        "proved": f"On every string of the space {cert.space} the model prefers “{target}”: its "
         f"logit is above all others by at least {cert.lower:.3g}. This is proved.",
-        "falsified": f"There is a string in the space {cert.space} on which the model no longer "
+        "refuted": f"There is a string in the space {cert.space} on which the model no longer "
         f"prefers “{target}”: its logit is {-cert.upper:.3g} below another.",
-        "unknown": f"Whether the model prefers “{target}” on every string of the space "
+        "open": f"Whether the model prefers “{target}” on every string of the space "
         f"{cert.space} is not settled: the least margin lies between {cert.lower:.3g} (proved) "
         f"and {cert.upper:.3g} (seen).",
     }[cert.status]
@@ -81,7 +81,7 @@ def _strings(cert: Certificate, rnn: TwoLayerRNN, language: DyckLanguage | None)
     taken, put = marks(() if cert.worst is None else cert.worst.edits)
     parts = [element("h2", "The string"), show(cert.tokens, taken, removed=True)]
     if cert.worst is not None:
-        name = "Counterexample" if cert.status == "falsified" else "The worst string that was run"
+        name = "Counterexample" if cert.status == "refuted" else "The worst string that was run"
         symbols = (
             rnn.config.symbols
             if language is None
@@ -148,7 +148,7 @@ def _table(cert: Certificate, outputs: list[str], before: list[float]) -> list[H
     ]
     omitted = len(outputs) - len(chosen)
     more = f"; {omitted} lower ones are left out" if omitted else ""
-    name = "on the counterexample" if cert.status == "falsified" else "on the worst string"
+    name = "on the counterexample" if cert.status == "refuted" else "on the worst string"
     caption = f"What the model says comes next{more}"
     return [
         element("h2", "Logits at the last position"),
