@@ -197,8 +197,7 @@ def compare(
         done = certify_many(rnn, rows, targets, space, certifier, time_limit=seconds)
         found[certifier] = done
         proved, wrong = (
-            float(np.mean([c.status == status for c in done]))
-            for status in ("proved", "refuted")
+            float(np.mean([c.status == status for c in done])) for status in ("proved", "refuted")
         )
         runs = np.median([c.stats.get("strings_run", 1) for c in done])
         said = [f"{proved + wrong:.1%}", f"{proved:.1%}"]

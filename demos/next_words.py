@@ -20,7 +20,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from tl_dyck.certify import Asker, certify, word_space
+from tl_dyck.certify import Asker, certify_edits, word_space
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 
 warnings.simplefilter("ignore", DeprecationWarning)
@@ -141,7 +141,7 @@ for name, budgets in SPACES.items():
         of = word_space(tokenizer, prompt, words=substitutes, before=[BOS], **budgets)
         sizes.append(of.space.size(of.tokens))
         began = time.perf_counter()
-        verdict = certify(asker, of.tokens, None, of.space, time_limit=said.seconds)
+        verdict = certify_edits(asker, of.tokens, None, of.space, time_limit=said.seconds)
         seconds.append(time.perf_counter() - began)
         found.append(of.translate(verdict))
     told = Counter(verdict.status for verdict in found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import json
 import subprocess
 import sys
@@ -108,3 +109,25 @@ def test_typos() -> None:
         _ = tl_dyck.xyzzy  # type: ignore[attr-defined]
     with pytest.raises(ImportError, match="xyzzy"):
         exec("from tl_dyck import xyzzy")
+
+
+def test_a_call_of_a_module_is_a_call_of_its_function() -> None:
+    """`from tl_dyck import certify, judge` names modules, and people call them."""
+    from tl_dyck import certify, certify_edits, construct, judge, judge_method, load_task
+
+    model = construct.uniform_attention(load_task("dyck-2-4").language)
+    called = certify(model, "[()[]", None, "pairs:1")  # type: ignore[operator]
+    asked = certify_edits(model, "[()[]", None, "pairs:1")
+    assert (called.status, called.lower, called.worst) == (asked.status, asked.lower, asked.worst)
+    cases = [("uniform", 0)]
+    found = judge("chance", cases)  # type: ignore[operator]
+    assert found.equals(judge_method("chance", cases))
+    for module, function in ((certify, certify_edits), (judge, judge_method)):
+        assert inspect.signature(module) == inspect.signature(function)  # type: ignore[arg-type]
+        assert inspect.ismodule(module)
+        assert importlib.import_module(module.__name__) is module
+    import tl_dyck.certify.exact
+
+    assert tl_dyck.certify is certify
+    assert tl_dyck.certify.certify is certify_edits
+    assert tl_dyck.judge.judge is judge_method

@@ -27,6 +27,7 @@ from tl_dyck.ablation import gradient_importance as gradient_importance
 from tl_dyck.ablation import leave_one_out_importance as leave_one_out_importance
 from tl_dyck.ablation import measure_heads as measure_heads
 from tl_dyck.certify import certify_dyck as certify_dyck
+from tl_dyck.certify import certify_edits as certify_edits
 from tl_dyck.certify import parse_space as parse_space
 from tl_dyck.certify.edit_proofs import prove_edits as prove_edits
 from tl_dyck.certify.language import certify_language as certify_language
@@ -36,6 +37,7 @@ from tl_dyck.certify.protocol import register_certifier as register_certifier
 from tl_dyck.certify.space_parser import register_transformation as register_transformation
 from tl_dyck.errors import DyckError as DyckError
 from tl_dyck.judge import head_truths as head_truths
+from tl_dyck.judge import judge_method as judge_method
 from tl_dyck.judge.protocol import register_method as register_method
 from tl_dyck.language import DyckDistribution as DyckDistribution
 from tl_dyck.language import DyckLanguage as DyckLanguage

@@ -200,4 +200,6 @@ def test_the_site_fetches_nothing_and_has_formulas(site):
     assert not [name for name, path in pages.items() if "colab.research" in path.read_text("utf-8")]
     assert "md-source" not in pages["index.html"].read_text(encoding="utf-8")  # no repository yet
     assert 'src="assets/iframe-worker.js"' in pages["index.html"].read_text(encoding="utf-8")
-    assert 'id="tl_dyck.certify.certify"' in pages["api/certify.html"].read_text(encoding="utf-8")
+    assert 'id="tl_dyck.certify.certify_edits"' in pages["api/certify.html"].read_text(
+        encoding="utf-8"
+    )

@@ -151,9 +151,7 @@ def test_the_table_holds_what_its_certificates_say_and_resumes(
     assert (rows["disagreements"] == 0).all()
     assert rows["enumerated"].sum() >= 40
     assert (rows["proved"] >= rows["interval"]).all()
-    assert (rows["proved"] + rows["refuted"] + rows["open"]).to_numpy() == pytest.approx(
-        1.0
-    )
+    assert (rows["proved"] + rows["refuted"] + rows["open"]).to_numpy() == pytest.approx(1.0)
     runs = load_runs(out).set_index(["training.objective", "seed"])
     row = rows.iloc[-1]
     model = load_text_model(Path(runs.loc[(row.objective, row.seed), "folder"]))

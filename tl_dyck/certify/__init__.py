@@ -7,18 +7,19 @@
 >>> space.size(prefix)
 161
 >>> model = construct.uniform_attention(language)
->>> certificate = certify(model, prefix, None, space)  # or certifier="interval", "exhaustive", …
+>>> certificate = certify_edits(model, prefix, None, space)  # or certifier="interval", "exhaustive", …
 >>> certificate.status, language.alphabet[certificate.target]
 ('proved', ')')
 
 Imports torch, numpy and einops, never TransformerLens. The certifiers themselves live in
-`tl_dyck_hooks.certifiers` and are found by entry point, as anyone else's are.
+`tl_dyck_hooks.certifiers` and are found by entry point, as anyone else's are. Called, this module
+is `certify_edits`.
 """
 
 from tl_dyck.certify.certificate import Certificate, Witness
-from tl_dyck.certify.certify_edits import certify, certify_each, certify_many
 from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.dyck import DyckCertificate, DyckCertificates, certify_dyck
+from tl_dyck.certify.edits import certify, certify_each, certify_edits, certify_many
 from tl_dyck.certify.lattice import SpaceTooLargeError
 from tl_dyck.certify.marks import Passage, passages
 from tl_dyck.certify.objectives import Objectives
@@ -39,6 +40,7 @@ from tl_dyck.certify.transformations import (
     substitution_table,
 )
 from tl_dyck.certify.word_spaces import WordSpace, word_space
+from tl_dyck.face import make_callable
 from tl_dyck.language.alphabet import Symbols
 
 __all__ = [
@@ -73,6 +75,7 @@ __all__ = [
     "certify",
     "certify_dyck",
     "certify_each",
+    "certify_edits",
     "certify_many",
     "conclude",
     "list_certifiers",
@@ -84,3 +87,5 @@ __all__ = [
     "word_space",
     "worst_logit_change",
 ]
+
+make_callable(__name__, certify_edits)

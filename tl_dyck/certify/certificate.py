@@ -25,7 +25,7 @@ class Witness:
         margin: logit of the target minus the largest other logit.
         edits: how it comes about; positions count the tokens of the original string as it was
             given.
-        logits: at its last token. Empty, as are the edits, until `certify` has confirmed the
+        logits: at its last token. Empty, as are the edits, until `certify_edits` has confirmed the
             string.
     """
 
@@ -79,9 +79,7 @@ class Certificate(Shown):
         if math.isnan(self.lower) or math.isnan(self.upper) or self.lower > self.upper:
             raise ValueError(f"the bounds [{self.lower}, {self.upper}] are not an interval.")
         if self.status == "proved" and not self.lower > 0:
-            raise ValueError(
-                f"proved with a margin of at least {self.lower}: it must be positive."
-            )
+            raise ValueError(f"proved with a margin of at least {self.lower}: it must be positive.")
         if self.status == "refuted" and (self.worst is None or not self.upper < 0):
             raise ValueError(
                 f"refuted without a string of negative margin (least seen: {self.upper})."

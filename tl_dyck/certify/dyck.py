@@ -18,9 +18,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.certify.certificate import Certificate
-from tl_dyck.certify.certify_edits import certify_each
 from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.display import Shown
+from tl_dyck.certify.edits import certify_each
 from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
@@ -185,7 +185,7 @@ def certify_dyck(
     """Certify a one-layer model against insertions of matched pairs before the last bracket.
 
     Args:
-        model_or_rnn: as for `certify`, and exported once; its tokens are the language's, BOS first.
+        model_or_rnn: as for `certify_edits`, and exported once; its tokens are the language's, BOS first.
         task: a `DyckTask`, or anything with a `language`.
         prefixes: strings of brackets, each with an open bracket left; None to draw
             `closing_prefixes`.

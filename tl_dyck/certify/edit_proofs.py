@@ -36,7 +36,7 @@ def prove_edits(
 ) -> Proof:
     """Prove that a prediction survives every edit of a string, so that anyone can check it.
 
-    `certify` is quicker and decides more; of what is wrong it shows the worst string.
+    `certify_edits` is quicker and decides more; of what is wrong it shows the worst string.
 
     >>> from tl_dyck import construct, load_task
     >>> model = construct.uniform_attention(load_task("dyck-2-4").language)
@@ -44,7 +44,7 @@ def prove_edits(
     "logit 1 (']') is the largest "
 
     Args:
-        model_or_rnn: what `certify` takes: one layer, up to four heads, an MLP with ReLU or GELU or
+        model_or_rnn: what `certify_edits` takes: one layer, up to four heads, an MLP with ReLU or GELU or
             none.
         tokens: the string, with BOS or without, or its text.
         target: the logit that must stay largest, or its text; None for what is predicted.

@@ -12,8 +12,8 @@ To plug one in, write it and announce it by entry point, or register it by decor
     [project.entry-points."tl_dyck.certifiers"]
     mine = "my_package:my_certifier"
 
-It is handed an RNN in float64 and a string without BOS that `certify` has checked. Whatever it
-claims to be the worst string, `certify` checks: by the space, and by running the original model.
+It is handed an RNN in float64 and a string without BOS that `certify_edits` has checked. Whatever it
+claims to be the worst string, `certify_edits` checks: by the space, and by running the original model.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Certifier(Protocol):
 
     - `objectives`, an `Objectives` or None: what to minimise instead of the margins of the target.
       `worst_logit_change`, and so `certify_dyck`, ask for it; a certifier without it serves
-      `certify` alone.
+      `certify_edits` alone.
     - `tight`: True to find the least margin, False if its sign will do. It is passed only if it is
       True, so a certifier that knows one way need not take it.
     """
@@ -105,7 +105,7 @@ def conclude(
 ) -> Certificate:
     """Make a certificate of a proved bound and the worst string seen: what a certifier returns.
 
-    The string is believed to be of the space. `certify` looks for it there, says by which edits it
+    The string is believed to be of the space. `certify_edits` looks for it there, says by which edits it
     comes about, and runs the model on it; until then the witness has neither edits nor logits.
 
     Args:

@@ -106,7 +106,7 @@ class Asker:
         tight: bool = False,
         **options: Any,
     ) -> SpaceQuestion:
-        """What is to be asked; see `certify`."""
+        """What is to be asked; see `certify_edits`."""
         if isinstance(space, str):
             known = getattr(getattr(self.model_or_rnn, "cfg", None), "language", None)
             space = parse_space(space, language=known)
@@ -126,7 +126,7 @@ class Asker:
     def answer(
         self, question: SpaceQuestion, tokens: Tokens | str, target: int | str | None
     ) -> Certificate:
-        """The certificate of one string; see `certify`."""
+        """The certificate of one string; see `certify_edits`."""
         started = time.perf_counter()
         given, string = self.read(tokens), self.without_bos(tokens)
         space, certifier, options = question.space, question.certifier, question.options

@@ -1,19 +1,20 @@
 """Methods of interpretability, judged by models of which the truth is known.
 
-    from tl_dyck.judge import score_heads, judge
+    from tl_dyck.judge import judge_method, score_heads
 
     @score_heads(above=0.5)
     def my_method(case):
         return [[score(case.model, layer, head) for head in heads] for layer, heads in ...]
 
-    print(judge(my_method))
+    print(judge_method(my_method))
 
 A *case* is a model and its task, made from a seed (`make_case`); a *fact* is a question about it
 and the answer, which is proved, or computed on every prefix of a small language (`facts`). A
-*method* is one function (`protocol`) that says what it answers (`declarations`), scored by `judge`,
-or with all others by ``tl-dyck judge``.
+*method* is one function (`protocol`) that says what it answers (`declarations`), scored by
+`judge_method`, or with all others by ``tl-dyck judge``. Called, this module is `judge_method`.
 """
 
+from tl_dyck.face import make_callable
 from tl_dyck.judge.cases import list_kinds, make_case
 from tl_dyck.judge.declarations import (
     combine_methods,
@@ -39,7 +40,7 @@ from tl_dyck.judge.protocol import (
     register_method,
 )
 from tl_dyck.judge.run import Judgement, judge_methods, load_judgement
-from tl_dyck.judge.scores import judge, score_table
+from tl_dyck.judge.scores import judge, judge_method, score_table
 from tl_dyck.judge.suites import SUITES, Suite
 from tl_dyck.judge.truths import HeadTruths, head_truths
 
@@ -63,6 +64,7 @@ __all__ = [
     "find_directions",
     "head_truths",
     "judge",
+    "judge_method",
     "judge_methods",
     "list_kinds",
     "load_judgement",
@@ -75,3 +77,5 @@ __all__ = [
     "score_table",
     "table_of_methods",
 ]
+
+make_callable(__name__, judge_method)

@@ -30,15 +30,15 @@ _BOOTSTRAP = 1000
 
 
 @one_thread()
-def judge(
+def judge_method(
     method: Method | str, suite: Suite | Iterable[tuple[str, int]] = DEVELOPMENT
 ) -> pd.DataFrame:
     """Ask a method every question of a suite, and score it.
 
-    >>> from tl_dyck.judge import judge
+    >>> from tl_dyck import judge_method
     >>> def optimist(case, questions):
     ...     return [1.0 for question in questions]
-    >>> float(judge(optimist, [("uniform", 0)]).loc["needed", "misses"])
+    >>> float(judge_method(optimist, [("uniform", 0)]).loc["needed", "misses"])
     0.0
 
     Args:
@@ -67,6 +67,10 @@ def judge(
             f"method {name!r} answers no question of these cases: it gave None for all"
         )
     return score_table(pd.DataFrame(rows).assign(method=name)).loc[name]
+
+
+judge = judge_method
+"""The former name, which is understood for one release more."""
 
 
 def _pairs(suite: Any) -> list[tuple[str, int]]:
@@ -99,7 +103,7 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
         shared among its questions, seconds and passes.
 
     Raises:
-        JudgeError: as `judge`.
+        JudgeError: as `judge_method`.
     """
     rows = []
     declared = getattr(method, "declared", None)

@@ -129,7 +129,9 @@ def sentences_table(folder: str | Path) -> pd.DataFrame:
         shared = {"objective": run.get("training.objective", "clean"), "k": run.get("k", 1)}
         shared |= {name: run[name] for name in ("seed", "clean", "steps")}
         shared["seconds"] = run["train_seconds"]
-        return [{**shared, "space": on, **_said(found)} for on, found in read_measures(place).items()]
+        return [
+            {**shared, "space": on, **_said(found)} for on, found in read_measures(place).items()
+        ]
 
     return pd.DataFrame(itertools.chain.from_iterable(of_each(load_runs(folder), read)))
 

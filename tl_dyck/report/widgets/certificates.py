@@ -26,7 +26,7 @@ def certificate(cert: Certificate | DyckCertificate, rnn_or_model: Any) -> Widge
     """A certificate: verdict, original string, worst string with edits marked, logits on both.
 
     Args:
-        cert: of `tl_dyck.certify.certify`, or a row of `certify_dyck`.
+        cert: of `tl_dyck.certify.certify_edits`, or a row of `certify_dyck`.
         rnn_or_model: what was certified.
     """
     if isinstance(cert, DyckCertificate):

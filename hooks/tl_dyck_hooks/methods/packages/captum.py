@@ -44,9 +44,9 @@ def from_captum(
     """A judged method, of heads and brackets, by a class of captum's.
 
     >>> from captum.attr import IntegratedGradients
-    >>> from tl_dyck.judge import judge
+    >>> from tl_dyck.judge import judge_method
     >>> mine = from_captum(IntegratedGradients, "exchanged", n_steps=10)
-    >>> float(judge(mine, [("uniform", 0)]).loc["needed", "cases"])
+    >>> float(judge_method(mine, [("uniform", 0)]).loc["needed", "cases"])
     1.0
 
     Args:

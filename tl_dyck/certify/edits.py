@@ -15,7 +15,7 @@ from tl_dyck.certify.transformations import Tokens
 from tl_dyck.workers import check_jobs, spread
 
 
-def certify(
+def certify_edits(
     model_or_rnn: Any,
     tokens: Tokens | str,
     target: int | str | None,
@@ -30,7 +30,7 @@ def certify(
 
     >>> from tl_dyck import construct, load_task
     >>> model = construct.uniform_attention(load_task("dyck-2-4").language)
-    >>> certify(model, "[()[]", "]", "pairs:1").status
+    >>> certify_edits(model, "[()[]", "]", "pairs:1").status
     'proved'
 
     Args:
@@ -72,19 +72,19 @@ def certify_many(
     progress: bool = False,
     **how: Any,
 ) -> list[Certificate]:
-    """Certify many strings against one space; as `certify`, but work on the model is done once.
+    """Certify many strings against one space; as `certify_edits`, but work on the model is done once.
 
     Args:
-        model_or_rnn: see `certify`.
+        model_or_rnn: see `certify_edits`.
         strings: the strings.
         targets: one per string; None for the model's own predictions.
-        space: see `certify`.
-        certifier: see `certify`.
+        space: see `certify_edits`.
+        certifier: see `certify_edits`.
         n_jobs: worker processes, see `tl_dyck.workers.check_jobs`; of them at most one for two
             strings.
         progress: whether to show a progress bar.
         how: `time_limit` (seconds *per string*), `tight` and the certifier's options; see
-            `certify`.
+            `certify_edits`.
 
     Returns:
         Certificates in the order of the strings.
@@ -151,3 +151,7 @@ def _answer_all(
     answer: Callable[..., Certificate], pairs: Sequence[tuple[Tokens, int | str | None]]
 ) -> list[Certificate]:
     return list(starmap(answer, pairs))
+
+
+certify = certify_edits
+"""The former name, which is understood for one release more."""
