@@ -47,11 +47,11 @@ def test_a_former_word_is_equal_and_says_what_it_is_called(former: str, now: str
     found = certificate(now)
     with pytest.warns(DeprecationWarning, match=f"'{former}' is called '{now}' now"):
         assert found.status == former
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="called"):
         assert (found.status != former) is False
     others = [each for word, each in FORMER.items() if word != former]
     for other in others:
-        with pytest.warns(DeprecationWarning):
+        with pytest.warns(DeprecationWarning, match="called"):
             assert certificate(other).status != former
 
 
@@ -64,7 +64,7 @@ def test_a_verdict_is_the_text_it_was(word: str) -> None:
     assert (repr(found), f"{found}", json.dumps(found)) == (f"'{word}'", word, f'"{word}"')
     again = pickle.loads(pickle.dumps(found))
     assert again == word
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match="called"):
         assert again == {now: then for then, now in FORMER.items()}[word]
     assert found != "certain"
     assert found != 3

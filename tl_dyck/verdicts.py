@@ -1,8 +1,8 @@
 """What may be said of a claim: proved, refuted or open. One vocabulary for edits and languages.
 
 Knows: the words, and those that stood for them before, which are understood for one release
-more: in comparisons (``certificate.status == "certified"``), as arguments, and in saved files. A column of a table holds
-plain text, which is equal to today's word alone.
+more: in comparisons (``certificate.status == "certified"``), as arguments, and in saved files. A
+column of a table holds plain text, which is equal to today's word alone.
 """
 
 from __future__ import annotations

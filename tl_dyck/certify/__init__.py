@@ -7,7 +7,7 @@
 >>> space.size(prefix)
 161
 >>> model = construct.uniform_attention(language)
->>> certificate = certify_edits(model, prefix, None, space)  # or certifier="interval", "exhaustive", …
+>>> certificate = certify_edits(model, prefix, None, space)  # or certifier="interval", …
 >>> certificate.status, language.alphabet[certificate.target]
 ('proved', ')')
 

@@ -88,7 +88,7 @@ class Certificate(Shown):
 
     @property
     def margin(self) -> float:
-        """The margin that settles the verdict: the bound if proved, the string's if refuted, else nan."""
+        """The margin that settles the verdict: a bound if proved, a string's if refuted, or nan."""
         return {"proved": self.lower, "refuted": self.upper}.get(self.status, math.nan)
 
     @property

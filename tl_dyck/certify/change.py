@@ -44,9 +44,9 @@ def worst_logit_change(
 ) -> LogitChange:
     """Find the largest |logit_c(y) - logit_c(tokens)| over all logits c and strings y of a space.
 
-    Arguments are those of `certify_edits`. The certifier must accept `objectives`; the built-in ones that
-    do are "exact" (both numbers agree, to its tolerance, unless time runs out), "exhaustive", and
-    "interval" (a bound alone).
+    Arguments are those of `certify_edits`. The certifier must accept `objectives`; the built-in
+    ones that do are "exact" (both numbers agree, to its tolerance, unless time runs out),
+    "exhaustive", and "interval" (a bound alone).
     """
     asker = Asker.of(model_or_rnn)
     string = asker.without_bos(tokens)

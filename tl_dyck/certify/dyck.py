@@ -185,7 +185,8 @@ def certify_dyck(
     """Certify a one-layer model against insertions of matched pairs before the last bracket.
 
     Args:
-        model_or_rnn: as for `certify_edits`, and exported once; its tokens are the language's, BOS first.
+        model_or_rnn: as for `certify_edits`, and exported once; its tokens are the language's, BOS
+            first.
         task: a `DyckTask`, or anything with a `language`.
         prefixes: strings of brackets, each with an open bracket left; None to draw
             `closing_prefixes`.

@@ -72,7 +72,7 @@ def certify_many(
     progress: bool = False,
     **how: Any,
 ) -> list[Certificate]:
-    """Certify many strings against one space; as `certify_edits`, but work on the model is done once.
+    """Certify many strings against one space: `certify_edits`, with work on the model done once.
 
     Args:
         model_or_rnn: see `certify_edits`.

@@ -12,8 +12,9 @@ To plug one in, write it and announce it by entry point, or register it by decor
     [project.entry-points."tl_dyck.certifiers"]
     mine = "my_package:my_certifier"
 
-It is handed an RNN in float64 and a string without BOS that `certify_edits` has checked. Whatever it
-claims to be the worst string, `certify_edits` checks: by the space, and by running the original model.
+It is handed an RNN in float64 and a string without BOS that `certify_edits` has checked. Whatever
+it claims to be the worst string, `certify_edits` checks: by the space, and by running the original
+model.
 """
 
 from __future__ import annotations
@@ -105,8 +106,9 @@ def conclude(
 ) -> Certificate:
     """Make a certificate of a proved bound and the worst string seen: what a certifier returns.
 
-    The string is believed to be of the space. `certify_edits` looks for it there, says by which edits it
-    comes about, and runs the model on it; until then the witness has neither edits nor logits.
+    The string is believed to be of the space. `certify_edits` looks for it there, says by which
+    edits it comes about, and runs the model on it; until then the witness has neither edits nor
+    logits.
 
     Args:
         rnn: as handed to the certifier.
