@@ -112,17 +112,19 @@ def run_sweep(
     for point, (parameters, identity, _) in points.items():
         store.note_point(point, name, parameters, identity)
     worker = Worker(store, name, what, keep_files, retry_failed)
-    total = sum(len(seeds) for _, _, seeds in points.values())
+    wanted = {run_id(point, seed) for point, (_, _, seeds) in points.items() for seed in seeds}
+    kept = ("done",) if retry_failed else ("done", "failed")
+    total, before = len(wanted), sum(run in wanted and how in kept for run, how in store.names())
     with (
         open_workers(backend, n_jobs, address) as workers,
-        SweepProgress(total, enabled=progress) as bar,
+        SweepProgress(total, before=before, limit=limit, enabled=progress) as bar,
     ):
         made = 0
 
         def say(outcome: Outcome) -> None:
             nonlocal made
             made += outcome.made
-            bar.add(outcome.status, outcome.run, outcome.error)
+            bar.add(outcome.status, outcome.run, outcome.error, made=outcome.made)
             if outcome.made and on_result is not None and outcome.row is not None:
                 on_result(outcome.row)
 
