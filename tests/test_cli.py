@@ -246,6 +246,61 @@ def test_probe_one_string(runs):
     assert f"Not measured: balance_violation: {why}" in text
 
 
+TEXT = "[[]]()"
+
+
+def test_probes_are_told_what_their_parameters_are_named_for(runs):
+    """Whoever wrote them; what one does not take is refused by its name."""
+    folder, told = runs["gpt", 0], {}
+
+    def keep(name):
+        def kept(**given):
+            told[name] = given
+            return len(given)
+
+        return kept
+
+    probes = {
+        "a-text": lambda model, text="none": keep("a-text")(text=text),
+        "some-data": lambda model, data=None: keep("some-data")(data=data),
+        "a-task": lambda model, task=None, head=None: keep("a-task")(task=task, head=head),
+        "nothing": lambda model: 1,
+    }
+    for name, probe in probes.items():
+        tl_dyck.register_probe(name)(probe)
+    try:
+        said = flat(call("probe", folder, "-s", TEXT).output)
+        assert told["a-text"] == {"text": TEXT}
+        model = load_model(folder)
+        assert told["some-data"]["data"].tolist() == model.to_tokens(TEXT).tolist()
+        assert "a-task" not in told
+        for name in ("nothing", "a-task", "pair_drift", "accuracy_at_length"):
+            assert f"Not measured: {name}: {name} takes no string (--string)" in said
+        for name in ("nothing", "a-task"):
+            result = call("probe", folder, "-p", name, "-s", TEXT)
+            assert result.exit_code == 2
+            assert f"Error: {name} takes no string (--string)" in flat(result.stderr)
+        told.clear()
+        call("probe", folder, "-p", "a-task", "--head", 1)
+        assert told["a-task"]["head"] == 1
+        assert told["a-task"]["task"] == tl_dyck.load_task("dyck-2-4")
+        result = call("probe", folder, "-p", "stack_likeness", "--head", 1)
+        assert "Error: stack_likeness takes no --head" in flat(result.stderr)
+        told.clear()
+        call("probe", folder, "-p", "a-text")
+        call("probe", folder, "-p", "some-data")
+        assert told == {"a-text": {"text": "none"}, "some-data": {"data": None}}
+    finally:
+        for name in probes:
+            tl_dyck.probes.probes.unregister(name)
+
+
+def test_a_string_is_not_ignored_where_a_measure_reads_none(runs):
+    result = call("probe", runs["minimal-onehot", 1], "-p", "balance_violation", "-s", TEXT)
+    assert result.exit_code == 2
+    assert "reads no strings: leave them out" in flat(result.stderr)
+
+
 def test_probe_one_probe_and_a_third_partys(runs):
     result = call("probe", runs["gpt", 0], "--probe", "stack_likeness")
     assert "gpt/seed-0  StackLikeness(" in result.output

@@ -104,7 +104,7 @@ def test_one_head_of_several_is_probed(tmp_path):
     model = tl_dyck.build_model(tl_dyck.get_config("minimal-onehot", "dyck-2-4", n_heads=2), seed=1)
     save_model(model, tmp_path)
     options = ("-p", "balance_violation", tmp_path)
-    assert "give head=0 to 1" in call("probe", *options).stderr
+    assert "balance_violation(model, head=0)" in call("probe", *options).stderr
     found = answer_of("probe", *options, "--head", "1")["balance_violation"][0]["value"]
     assert found == pytest.approx(tl_dyck.balance_violation(model, head=1).beta)
 

@@ -102,15 +102,21 @@ def load_probe(name: str) -> Probe:
     return probes.get(name)
 
 
-def call_probe(name: str, models: Sequence[Any]) -> Any:
-    """Call a probe with one model, or with all if it takes them; what it raises is a ProbeError."""
+def call_probe(name: str, models: Sequence[Any], **given: Any) -> Any:
+    """Call a probe with one model, or with all if it takes them, and what else is given.
+
+    Raises:
+        ProbeError: what a third party's raises, whatever that is; ours say themselves what is wrong.
+    """
     probe = load_probe(name)
     try:
         if takes_many(probe):
-            return probe(list(models))
+            return probe(list(models), **given)
         (model,) = models
-        return probe(model)
+        return probe(model, **given)
     except Exception as error:
+        if name in __all__:
+            raise
         said = " ".join(str(error).split())
         raise ProbeError(
             f"probe {name!r} raised {type(error).__name__}{f': {said}' if said else ''}"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.report.pages import Node, check_plots, csv, data_block, read_page, table_rows
 from tl_dyck.report import write_report
@@ -100,6 +103,13 @@ def test_the_string_that_hurts_most_is_shown_before_and_after(page, tiny_study):
     assert str(worst["worst_string"]) in reading
     sizes = [len(svg.find("text", class_="k")) for svg in section.find("svg")]
     assert sizes == [1 + len(worst["prefix"]), 1 + len(worst["worst_string"])]
+    assert "The string that hurts most" in section.find("h2")[0].text
+    of_a_right_model = rows.loc[[worst.name]].assign(status="proved", margin_seen=0.25)
+    found = worst_string(replace(tiny_study, certificates=of_a_right_model))
+    assert found is not None
+    assert found.title == "The closest call"
+    assert "says so with the least to spare" in found.reading
+    assert "0.25 above the largest other one" in found.reading
     fewer = replace(tiny_study, certificates=rows.iloc[:0])
     assert worst_string(fewer) is None
 
@@ -239,7 +249,7 @@ def test_runs_that_failed_are_marked(page, tiny_study, tmp_path):
     (summary,) = other.find("section", id="summary")
     (first,) = summary.find("ol", class_="findings")
     assert "target" not in first.text
-    assert any("2 of 6 runs stayed below it" in p.text for p in summary.find("p", class_="note"))
+    assert any("2 of 6 runs ended without it" in p.text for p in summary.find("p", class_="note"))
     assert "2 of 6 runs did not reach their target" in section.find("p", class_="warning")[0].text
     assert "4 of 6 reached" in other.find("p", class_="lead")[0].text
     assert [curve["marker"]["symbol"] for curve in marks(other, "training-0")] == [
@@ -354,4 +364,30 @@ def test_exact_accuracy_shows_two_digits_of_what_it_lacks():
     assert _exact(0.99999380, 0.99999380) == "99.99938%"
     assert _exact(0.99719962, 0.99719964) == "99.7200%"
     assert _exact(1.0, 1.0) == "100%"
-    assert _exact(0.99, 0.9999998) == "99.0000% to 99.999980%"
+    assert _exact(0.99, 0.9999998) == "99.00% to 99.999980%"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.750652, 0.997716, "75.0% to 99.8%"),
+        (0.75096, 0.99701, "75.0% to 99.8%"),  # outwards, so that what is said is true
+        (0.0, 0.9999, "0.0% to 99.9900%"),
+        (0.99991, 0.99993, "99.9910% to 99.9930%"),
+        (0.98, 1.0, "98.0% to 100%"),
+        (-0.0, 1.0, "0.0% to 100%"),
+    ],
+)
+def test_bounds_have_the_digits_that_they_tell(low: float, high: float, said: str) -> None:
+    assert _exact(low, high) == said
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_what_is_said_of_bounds_holds(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    said = [Decimal(end.rstrip("%")) / 100 for end in _exact(low, high).split(" to ")]
+    if len(said) == 2:
+        assert said[0] <= Decimal(repr(low))
+        assert Decimal(repr(high)) <= said[1]
+        assert (said[1] == 1) == (high == 1)
+        assert said[1] - said[0] <= Decimal("1.2") * Decimal(high - low) + Decimal("0.002")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,9 +26,6 @@ from tl_dyck.cli.options import (
 )
 from tl_dyck.errors import is_refusal
 
-#: Our own, in the order in which they are shown.
-_FIRST = ("attention_variation", "stack_likeness", "balance_violation", "pair_drift")
-
 Models = Annotated[list[str], argument("MODEL...", MODELS)]
 
 String = Annotated[str | None, option("TEXT", "The string they read.", "--string", "-s")]
@@ -42,9 +40,7 @@ def probe(
     only: Only = None,
     head: Annotated[
         int | None,
-        option(
-            "N", "Of balance_violation, for models with several heads.", "--head", check=whole()
-        ),
+        option("N", "One head, for probes that measure one.", "--head", check=whole()),
     ] = None,
     device: Device = None,
 ) -> Answer:
@@ -83,15 +79,15 @@ def probe(
 
 def _apt(names: Sequence[str], models: Sequence[LoadedModel]) -> list[str]:
     """Probes in the order in which they are shown; a comparison is of several models."""
-    several = [name for name in names if len(models) > 1 or name != "attention_variation"]
-    return sorted(several, key=lambda name: (name not in _FIRST, name))
+    from tl_dyck.probes import load_probe, takes_many
+
+    return [name for name in names if len(models) > 1 or not takes_many(load_probe(name))]
 
 
 def _measured(
     name: str, models: Sequence[LoadedModel], string: str | None, head: int | None
 ) -> tuple[dict[str, Any], dict[str, Exception]]:
     """What a probe says of each model, or of all; and why it says nothing of some."""
-    from tl_dyck import probes
     from tl_dyck.probes import call_probe, load_probe, takes_many
 
     found: dict[str, Any] = {}
@@ -101,11 +97,7 @@ def _measured(
     for called, parcel in parcels.items():
         read = [each.model for each in parcel]
         try:
-            if name in probes.__all__:  # ours, with our options
-                options = _options(name, parcel, string, head)
-                found[called] = load_probe(name)(read if many else read[0], **options)
-            else:
-                found[called] = call_probe(name, read)
+            found[called] = call_probe(name, read, **_given(name, parcel, string, head))
         except Exception as error:
             if not is_refusal(error):
                 raise
@@ -113,27 +105,44 @@ def _measured(
     return found, failed
 
 
-def _options(
+def _given(
     name: str, models: Sequence[LoadedModel], string: str | None, head: int | None
-) -> Mapping[str, Any]:
-    """What a probe of ours is told besides: the string or task, or which head."""
-    first = models[0]
-    if name == "attention_variation":
-        if len({each.model.cfg.language for each in models}) > 1:
-            raise ValueError("the models are of different languages; compare like with like")
-        return {"text": string}
-    if name == "stack_likeness":
-        task = string is None and trained_task(first.folder, first.model)
-        return {
-            "data": task or first.model.to_tokens(string).cpu(),
-            "language": first.model.cfg.language,
-        }
-    if name == "balance_violation":
-        return {"head": head}
-    law = trained_task(first.folder, first.model)
-    if name == "accuracy_at_length" and hasattr(law, "closing_lengths"):
-        return {"lengths": law.closing_lengths(long=True), "distribution": law.distribution}
-    return {}
+) -> dict[str, Any]:
+    """What a probe is told besides its models: whatever of it its parameters are named for.
+
+    Raises:
+        ValueError: an option that it does not take, or models of which no comparison is.
+    """
+    from tl_dyck.probes import load_probe, takes_many
+
+    first, takes = models[0], inspect.signature(load_probe(name)).parameters
+    if takes_many(load_probe(name)) and len({each.model.cfg.language for each in models}) > 1:
+        raise ValueError("the models are of different languages; compare like with like")
+    found: dict[str, Any] = {}
+    if string is not None and "text" in takes:
+        found["text"] = string
+    elif string is not None and "data" in takes:
+        found["data"] = first.model.to_tokens(string).cpu()
+    elif string is not None:
+        raise ValueError(f"{name} takes no string (--string): it has no parameter text or data")
+    if head is not None and "head" not in takes:
+        raise ValueError(f"{name} takes no --head: it has no parameter head")
+    if head is not None:
+        found["head"] = head
+    # of ours, `data` is a task or tokens
+    for_task = {"task"} | ({"data"} if "Task" in str(_annotation(takes, "data")) else set())
+    for_law = {"lengths", "distribution"}
+    if (for_task | for_law) & takes.keys() - found.keys():
+        task = trained_task(first.folder, first.model)
+        known = dict.fromkeys(for_task, task)
+        if hasattr(task, "closing_lengths") and hasattr(task, "distribution"):
+            known |= {"lengths": task.closing_lengths(long=True), "distribution": task.distribution}
+        found = {each: value for each, value in known.items() if each in takes} | found
+    return found
+
+
+def _annotation(parameters: Mapping[str, inspect.Parameter], name: str) -> Any:
+    return parameters[name].annotation if name in parameters else ""
 
 
 def _row(model: str, result: Any) -> dict[str, Any]:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="Configuration")
 
-Settings = Annotated[
-    list[str] | None,
-    option(
-        "NAME=VALUE",
-        "Any field of the configuration: training.learning_rate=3e-3. May be repeated.",
-        "--set",
-    ),
-]
+
+def settings_of(example: str) -> Any:
+    """The option ``--set`` of a command, with one of its fields and a value as the example."""
+    return Annotated[
+        list[str] | None,
+        option("NAME=VALUE", f"Any field of the configuration: {example}. May be repeated.", "--set"),
+    ]
+
 
 
 def configured(config: T, settings: Iterable[str] | None) -> T:

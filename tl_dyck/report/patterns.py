@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -246,13 +248,15 @@ def worst_string(study: Study) -> Figure | None:
         _on(study, weights["worst"], str(row["worst_string"]), "after the insertion", name),
     ]
     edits = element("p", "The insertion: ", element("code", str(row["worst_edits"])))
+    wrong = row["status"] == "refuted"
     return Figure(
         name="worst-string",
-        title="The string that hurts most",
-        reading=f"After {row['prefix']} only {row['target']} closes. {name} is furthest from "
-        f"saying so {'once brackets are inserted: ' * bool(moved)}after {row['worst_string']} that "
+        title="The string that hurts most" if wrong else "The closest call",
+        reading=f"After {row['prefix']} only {row['target']} closes. "
+        f"{name} {'is furthest from saying so' if wrong else 'says so with the least to spare'}"
+        f"{' once brackets are inserted' * bool(moved)}: after {row['worst_string']} that "
         f"logit is {abs(row['margin_seen']):.3g} "
-        f"{'below' if row['status'] == 'refuted' else 'above'} the largest other one.",
+        f"{'below' if wrong else 'above'} the largest other one.",
         data=rows.loc[[row.name]],
         body=element("div", [color_bar(), edits, element("div", maps, class_="pair")]),
         note="The string of all those searched on which the right closing bracket fares worst, and "
@@ -336,8 +340,21 @@ def _exact_table(study: Study, decided: pd.DataFrame) -> Html:
 
 
 def _exact(low: float, high: float) -> str:
-    """A share, or bounds of it, in as many digits as tell it from 1."""
+    """A share, or bounds of it: digits that tell it from 1, or that the bounds tell.
+
+    Bounds are rounded outwards, so that what is said of them is true.
+    """
     if high - low > 1e-6:
-        return f"{percent(low, 4)} to {percent(high, 4)}"
+        digits = max(1, 1 - math.floor(math.log10(100 * (high - low))))  # two of their distance
+        ends = _rounded(low, digits, ROUND_FLOOR), _rounded(high, digits, ROUND_CEILING)
+        if ends[1] == 100 and high < 1:
+            ends = ends[0], _rounded(high, decimals(high), ROUND_CEILING)
+        return f"{ends[0]}% to {'100' if high == 1 else ends[1]}%"
     share = (low + high) / 2
     return percent(share, max(4, decimals(share)))
+
+
+def _rounded(share: float, digits: int, way: str) -> Decimal:
+    """A percentage with so many digits, rounded up or down."""
+    exact = 100 * Decimal(repr(abs(share)))  # no -0; 0.98 is 98 %, though its float is less
+    return exact.quantize(Decimal(1).scaleb(-digits), rounding=way)

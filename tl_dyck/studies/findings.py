@@ -73,7 +73,7 @@ def _failures(study: Study) -> list[Finding]:
         Finding(
             figure="training",
             title="Some runs did not reach the target accuracy",
-            text=f"{len(failed)} of {len(models)} runs stayed below it: "
+            text=f"{len(failed)} of {len(models)} runs ended without it: "
             + "; ".join(
                 _failed_family(str(family), runs, int((models["family"] == family).sum()))
                 for family, runs in failed.groupby("family", sort=False)
@@ -92,7 +92,7 @@ def _failed_family(family: str, failed: pd.DataFrame, of: int) -> str:
     seeds = ", ".join(map(str, failed["seed"]))
     return (
         f"{family} {len(failed)} of {of} (seed{'s' * (len(failed) > 1)} {seeds}; "
-        f"{low if low == high else f'{low} to {high}'}"
+        f"measured afterwards on other strings: {low if low == high else f'{low} to {high}'}"
         f"{f'; {diverged} diverged' if diverged else ''})"
     )
 

@@ -234,15 +234,24 @@ def _strings(
     if not isinstance(data, (str, Tensor, type(None))) and not is_task(data):
         raise WrongTypeError(f"data must be a task or tokens, not {type(data).__name__}")
     if first_layer == "exact":
+        why = _why_not_minimal(model)
+        if why is not None:
+            _check_language(language_of(model, language))  # else no call will do
+            raise ValueError(f"{why}; {_approximately(model)}")
+        if data is not None and not is_task(data):
+            raise ValueError(
+                'first_layer="exact" is computed from the weights and reads no strings: leave them '
+                'out, or give first_layer="means"'
+            )
         language = _check_language(check_minimal(model))
         return language, visit_all(language)
     for what in odd_scores(model.cfg):
-        raise ValueError(
-            f"balance violation is not defined for {what}; what a pair of brackets adds there does "
-            "not follow from their queries, keys and values"
-        )
+        raise ValueError(_not_defined(what))
     if data is None:
-        raise ValueError('first_layer="means" looks states up in strings: give a task, or tokens')
+        raise ValueError(
+            'first_layer="means" looks states up in strings: give a task, or tokens, as in '
+            f"{_call(model)}"
+        )
     tokens, read = tokens_of(model, data, language, n, seed)
     language = _check_language(read)
     if not language.is_prefix(tokens).all():
@@ -261,12 +270,35 @@ def tokens_of(
     return as_tokens(model, data), language_of(model, language)
 
 
+def _not_defined(what: str) -> str:
+    return (
+        f"balance violation is not defined for {what}; what a pair of brackets adds there does "
+        "not follow from their queries, keys and values"
+    )
+
+
+def _call(model: Any) -> str:
+    """The call that measures a model, whatever is wrong with the one that was made."""
+    minimal = _why_not_minimal(model) is None
+    words = ["model", *([] if minimal else ["task", 'first_layer="means"'])]
+    return f"balance_violation({', '.join([*words, *['head=0'] * (model.cfg.n_heads > 1)])})"
+
+
+def _approximately(model: Any) -> str:
+    """What to do where the exact measure is not defined."""
+    for what in odd_scores(model.cfg):
+        return _not_defined(what)
+    return f"{_call(model)} approximates"
+
+
 def _check_head(model: Any, head: SupportsIndex | None) -> int:
     n_heads = model.cfg.n_heads
     if head is None and n_heads > 1:
+        for what in odd_scores(model.cfg):
+            raise ValueError(_not_defined(what))
         raise ValueError(
-            f"balance violation is defined for one head; this model has {n_heads}: give head=0 to "
-            f"{n_heads - 1} to measure one by itself"
+            f"balance violation is defined for one head; this model has {n_heads}: "
+            f"{_call(model)} measures the first by itself"
         )
     chosen = 0 if head is None else check_integer("head", head)
     if not 0 <= chosen < n_heads:
@@ -276,21 +308,27 @@ def _check_head(model: Any, head: SupportsIndex | None) -> int:
 
 def check_minimal(model: Any) -> DyckLanguage:
     """The language of a model of one layer whose queries, keys and values are of states."""
+    why = _why_not_minimal(model)
+    if why is not None:
+        raise ValueError(why)
+    language: DyckLanguage = model.cfg.language
+    return language
+
+
+def _why_not_minimal(model: Any) -> str | None:
     cfg = model.cfg
     if getattr(cfg, "embedding", "token") == "token" or cfg.n_layers != 1:
-        raise ValueError(
+        return (
             "the contribution of a state needs a minimal first layer "
             f"(a minimal-* or figure2-* model), not {cfg.model_name!r}: "
-            'elsewhere keys depend on more than type and depth; first_layer="means" approximates'
+            "elsewhere keys depend on more than type and depth"
         )
     if cfg.position != "none":
-        raise ValueError(
+        return (
             "the contribution of a state is defined without positions; "
-            f"this model has {cfg.position!r} ones; "
-            'first_layer="means" approximates'
+            f"this model has {cfg.position!r} ones"
         )
-    language: DyckLanguage = cfg.language
-    return language
+    return None
 
 
 def _check_language(language: DyckLanguage) -> DyckLanguage:

@@ -85,6 +85,10 @@ def test_balance_violation(shape):
         named = {"rotary": "rotary positions", "bidirectional": "bidirectional attention"}
         with pytest.raises(ValueError, match=f"not defined for {named[shape]}"):
             balance_violation(model, TASK, **asked)
+        # the first error says so, too, and names no call that would end here
+        with pytest.raises(ValueError, match=named[shape]) as raised:
+            balance_violation(model)
+        assert "balance_violation(" not in str(raised.value)
         return
     found = balance_violation(model, TASK, **asked)
     assert 0 < found.beta < np.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -44,6 +45,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: balance_violation(model("minimal-onehot", n_layers=2)), "needs a minimal first"),
     (lambda: balance_violation(model("minimal-onehot", n_heads=2)), "one head; this model has 2"),
     (lambda: balance_violation(model("minimal-onehot", position="linear")), "without positions"),
+    (lambda: balance_violation(minimal(2, 4), torch.tensor([[4, 0]])), "reads no strings"),
+    (lambda: balance_violation(model(task="dyck-1-4", n_heads=1)), "two types and depth 2"),
     (lambda: balance_violation(minimal(1, 4)), "two types and depth 2"),
     (lambda: balance_violation(minimal(2, 1)), "two types and depth 2"),
     (lambda: means(), "give a task, or tokens"),
@@ -78,3 +81,24 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
 def test_refused(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("given", [(), (SMALL,)], ids=["nothing", "a task"])
+@pytest.mark.parametrize("family", ["gpt", "minimal-onehot"])
+@pytest.mark.parametrize("n_heads", [1, 2])
+@pytest.mark.parametrize("position", ["none", "linear"])
+def test_the_first_error_says_the_call_that_measures(
+    family: str, n_heads: int, position: str, given: tuple[Any, ...]
+) -> None:
+    asked = {
+        "model": model(family, SMALL, n_heads=n_heads, position=position),
+        "task": SMALL,
+    }
+    try:
+        found = balance_violation(asked["model"], *given)
+    except ValueError as error:
+        (call,) = re.findall(r"balance_violation\(.*?\)", str(error))
+        found = eval(call, {"balance_violation": balance_violation, **asked})
+    else:
+        assert (family, n_heads, position) == ("minimal-onehot", 1, "none")
+    assert found.beta > 0
