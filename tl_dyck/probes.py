@@ -106,7 +106,7 @@ def call_probe(name: str, models: Sequence[Any], **given: Any) -> Any:
     """Call a probe with one model, or with all if it takes them, and what else is given.
 
     Raises:
-        ProbeError: what a third party's raises, whatever that is; ours say themselves what is wrong.
+        ProbeError: a third party's raised something; ours say themselves what is wrong.
     """
     probe = load_probe(name)
     try:

@@ -24,7 +24,7 @@ from tl_dyck.cli.options import (
     usable_device,
     whole,
 )
-from tl_dyck.cli.settings import Settings, configured
+from tl_dyck.cli.settings import configured, settings_of
 
 if TYPE_CHECKING:
     from tl_dyck.studies.ablation import Ablation
@@ -55,7 +55,7 @@ def ablate(
         flag("--experiment", "Train 2- and 3-layer models with 4 heads first, and ablate those."),
     ] = False,
     seeds: Annotated[str | None, option("LIST", "Seeds of the experiment. \\[default: 10]")] = None,
-    settings: Settings = None,
+    settings: settings_of("finetune.learning_rate=1e-3") = None,  # type: ignore[valid-type]
     device: Device = None,
 ) -> Answer:
     """Find the heads that matter: disable each while all else stays, and again while all adapts.

@@ -3,7 +3,8 @@
 Knows: the parts of an answer, how a row becomes cells, the option ``--json``, exit statuses.
 
 A command is a generator: it yields the parts of its answer, in the order in which people read
-them. A text is a note, `Rows` are a table, `Saved` is a path on a line of its own, a mapping is for
+them. A text is a note, `Rows` are a table, `Saved` is a path and `Next` a command on a line of its
+own, a mapping is for
 programs only, and anything else is printed as it prints itself. With ``--json`` nothing is printed
 but one JSON object, of all parts that have names; errors stay one line on standard error, and the
 exit status is the same.
@@ -100,6 +101,28 @@ class Saved:
     def found(self) -> dict[str, Any]:
         """For programs."""
         return {self.what.lower(): str(self.path)}
+
+
+@final
+@dataclass(frozen=True)
+class Next:
+    """A command that may come next, on a line of its own that is never broken; not in JSON.
+
+    Attributes:
+        what: it does.
+        line: the command, from `tl_dyck.suggest.command`.
+    """
+
+    what: str
+    line: str
+
+    def show(self) -> None:
+        """Print it."""
+        console().print(Text(f"{self.what}: {self.line}"), soft_wrap=True)
+
+    def found(self) -> dict[str, Any]:
+        """Nothing for programs."""
+        return {}
 
 
 class _Table(Table):
@@ -215,7 +238,7 @@ def answers(command: Callable[..., Answer]) -> Callable[..., None]:
                 for part in command(**given):
                     _show(part)
                     if as_json:
-                        named = part.found() if isinstance(part, Rows | Saved) else part
+                        named = part.found() if isinstance(part, Rows | Saved | Next) else part
                         if isinstance(named, Mapping):
                             found |= {name: plain(value) for name, value in named.items()}
         except typer.Exit as end:
@@ -235,7 +258,7 @@ def answers(command: Callable[..., Answer]) -> Callable[..., None]:
 def _show(part: Any) -> None:
     if isinstance(part, str):
         say_note(part)
-    elif isinstance(part, Rows | Saved):
+    elif isinstance(part, Rows | Saved | Next):
         part.show()
     elif callable(getattr(part, "summary", None)):  # a certificate
         (_, status), *rows = part.summary()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from tl_dyck.cli.answers import Answer, Rows, Saved, end_with
+from tl_dyck.cli.answers import Answer, Next, Rows, Saved, end_with
 from tl_dyck.cli.options import (
     MODEL,
     Certifying,
@@ -26,6 +26,7 @@ from tl_dyck.cli.options import (
     whole,
 )
 from tl_dyck.screen import console
+from tl_dyck.suggest import command
 
 if TYPE_CHECKING:
     from tl_dyck.certify import Asker, Certificate, PerturbationSpace
@@ -101,9 +102,7 @@ def certify(
     out: Annotated[Path | None, out_file("Certificates as JSON.")] = None,
     proofs: Annotated[
         Path | None,
-        out_folder(
-            "Proofs of what is certified, for tl-dyck check: N.proof of string N.", "--proofs"
-        ),
+        out_folder("Proofs of what is proved, for tl-dyck check: N.proof of string N.", "--proofs"),
     ] = None,
 ) -> Answer:
     """Does a prediction survive every edit of a string? Prove it, or show where it breaks.
@@ -116,7 +115,8 @@ def certify(
     [bold]ins:1[/bold]: one of the strings of --insert comes in. [bold]sub:2[/bold]: two words
     become synonyms, of --synonyms. With commas, all of it at once: [bold]dup:1,del:1[/bold].
 
-    Exit status: 0 if all strings are proved, 1 if one is refuted, else 3.
+    Exit status: 0 if all strings are proved (with --proofs: and have a proof), 1 if one is refuted,
+    else 3.
     """
     existing_models(model)
     existing(file, edits.synonyms)
@@ -135,7 +135,7 @@ def certify(
     asker = Asker(network)
     certificates = certify_each(asker, strings, targets, space, tight=tight, **certifying.how)
     shown: dict[str, Any] = {"total": len(rows), "transient": True, "disable": len(rows) == 1}
-    done, stopped = [], False
+    done, stopped, lacking = [], False, list[int]()
     try:
         for certificate in track(certificates, "certifying", console=console(), **shown):
             done.append(certificate)  # one by one, so that an interrupt loses nothing
@@ -147,12 +147,13 @@ def certify(
         write_output(out, as_json(found))
         yield Saved("File", out)
     if proofs is not None:
-        yield from _proofs(asker, strings, done, space, proofs, certifying.time_limit)
+        how = (proofs, certifying.time_limit, model, lacking)
+        yield from _proofs(asker, strings, done, space, *how)
     if stopped:
         yield f"stopped after {len(done)} of {len(rows)} strings"
         raise typer.Exit(130)
     statuses = {certificate.status for certificate in done}
-    end_with("refuted" in statuses, "open" in statuses)
+    end_with("refuted" in statuses, "open" in statuses or bool(lacking))
 
 
 def _proofs(
@@ -162,12 +163,16 @@ def _proofs(
     space: PerturbationSpace,
     folder: Path,
     time_limit: float | None,
+    model: str,
+    lacking: list[int],
 ) -> Answer:
-    """Write a proof of each string of which the verdict is "proved"."""
+    """Write a proof of each string that is proved; `lacking` is told which have none."""
     from tl_dyck.certify.edit_proofs import prove_edits
     from tl_dyck.certify.proof import NoProofError
     from tl_dyck.files import ensure_folder
+    from tl_dyck.rnn import TwoLayerRNN
 
+    kept = []
     for number, (string, certificate) in enumerate(zip(strings, done, strict=False), start=1):
         if certificate.status == "proved":
             target = certificate.target
@@ -175,9 +180,19 @@ def _proofs(
                 proof = prove_edits(asker, string, target, space, time_limit=time_limit)
             except NoProofError as error:
                 yield f"string {number} has no proof: {error}"
+                lacking.append(number)
             else:
-                yield Saved("Proof", proof.save(ensure_folder(folder) / f"{number}.proof"))
-    yield f"To check them: tl-dyck check {folder}/*.proof --model RNN, the exported one"
+                kept.append(proof.save(ensure_folder(folder) / f"{number}.proof"))
+                yield Saved("Proof", kept[-1])
+    if not kept:
+        yield "no proof was written"
+    elif isinstance(asker.model_or_rnn, TwoLayerRNN):
+        yield Next("To check them", command("check", *kept, "--model", model))
+    else:
+        yield Next("To check them", command("check", *kept))
+        rnn = folder / "rnn"
+        yield Next("To compare them with the model, export it", command("export", model, rnn))
+        yield Next("and then", command("check", *kept, "--model", rnn))
 
 
 def _row(certificate: Certificate) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tl_dyck.cli.answers import Answer, Rows, Saved
 from tl_dyck.cli.options import Out, Runs, names, option
-from tl_dyck.cli.settings import Settings, changed
+from tl_dyck.cli.settings import changed, settings_of
 
 
 def judge(
@@ -26,7 +26,7 @@ def judge(
     salt: Annotated[
         str | None, option("WORDS", "Cases of your own, which nobody makes without these words.")
     ] = None,
-    settings: Settings = None,
+    settings: settings_of("first_seed=5000000") = None,  # type: ignore[valid-type]
     out: Out = Path("results/judge"),
 ) -> Answer:
     """Score methods of interpretability by models whose truth is known.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, final
 
-from tl_dyck.cli.answers import Answer, Saved, end_with
+from tl_dyck.cli.answers import Answer, Next, Saved, end_with
 from tl_dyck.cli.options import (
     MODEL,
     Processes,
@@ -18,6 +18,7 @@ from tl_dyck.cli.options import (
     some_seconds,
     whole,
 )
+from tl_dyck.suggest import command
 
 
 @final
@@ -70,7 +71,7 @@ def certify_language(
     For example:
     [bold]tl-dyck certify-language results/study:minimal-onehot/seed-0 -n 28 --sample 450[/bold]
 
-    Exit status: 0 if it is proved, 1 if it is refuted, 3 if it is open.
+    Exit status: 0 if it is proved, 1 if it is refuted, 3 if it is open, or --proof finds no proof.
     """
     existing_models(model, claimed.other)
     from tl_dyck.certify.language import certify_language as decide
@@ -99,24 +100,30 @@ def certify_language(
         content = found.to_dict() | {"sampled": [each.to_dict() for each in sampled]}
         write_output(out, as_json(content))
         yield Saved("Certificate", out)
+    unproved = False
     if proof is not None and found.status == "proved":
         from tl_dyck.certify.language_proofs import prove_language
+        from tl_dyck.certify.proof import NoProofError
 
         pair: dict[str, Any] = {"other": about.get("other"), "head": head}
-        proved = prove_language(network, asked, length, claim, **pair, time_limit=time_limit)
-        yield Saved("Proof", proved.save(proof))
-        yield f"To check it: tl-dyck check {proof}"
-    end_with(found.status == "refuted", found.status == "open")
+        try:
+            proved = prove_language(network, asked, length, claim, **pair, time_limit=time_limit)
+        except NoProofError as error:
+            yield f"it has no proof: {error}"
+            unproved = True
+        else:
+            yield Saved("Proof", proved.save(proof))
+            yield Next("To check it", command("check", proof))
+    end_with(found.status == "refuted", found.status == "open" or unproved)
 
 
 def _asked(task: str | None, language: Any, model: str) -> Any:
-    """The task of that name, or the complete strings of the model's language."""
-    from tl_dyck.language.symbols import needs_stack
+    """The task of that name, or else of the model's language: of brackets, complete strings."""
     from tl_dyck.tasks import load_task
-    from tl_dyck.tasks.dyck import complete_strings
+    from tl_dyck.tasks.names import task_of
 
     if task is not None:
         return load_task(task)
     if language is None:
         raise ValueError(f"{model!r} does not say what its language is; give --task")
-    return complete_strings(needs_stack(language, "certify_language is"))
+    return task_of(language)

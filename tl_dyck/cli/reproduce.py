@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tl_dyck.cli.answers import Answer, Rows, Saved
 from tl_dyck.cli.options import MOST_SEEDS, Device, Runs, option, out_folder, usable_device, whole
-from tl_dyck.cli.settings import Settings, configured
+from tl_dyck.cli.settings import configured, settings_of
 
 
 def reproduce(
@@ -40,7 +40,7 @@ def reproduce(
         ),
     ] = None,
     device: Device = None,
-    settings: Settings = None,
+    settings: settings_of("n_bootstrap=500") = None,  # type: ignore[valid-type]
 ) -> Answer:
     """Run a paper's experiments, and say of each claim whether we find the same.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 from rich.text import Text
 
-from tl_dyck.cli.answers import Answer, Command, Group, Saved, answers, text_table
+from tl_dyck.cli.answers import Answer, Command, Group, Next, Saved, answers, text_table
 from tl_dyck.cli.options import (
     Runs,
     argument,
@@ -26,6 +26,7 @@ from tl_dyck.cli.options import (
     usable_device,
     whole,
 )
+from tl_dyck.suggest import command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,11 +106,9 @@ def _carry_out(load: Callable[[], Any], folder: Path, runs: Runs, more: _Carried
     parts += [f"{done.elsewhere:,} {rest}"] * bool(done.elsewhere)
     yield Text(f"{', '.join(parts)}; {done.made:,} of them now, in {done.seconds:.0f} s.")
     if done.failed:
-        yield (
-            f"tl-dyck sweep status {folder}: why; "
-            f"tl-dyck sweep resume {folder} --retry-failed: try them again."
-        )
-    yield f"tl-dyck sweep results {folder}: means over seeds."
+        yield Next("Why", command("sweep", "status", folder))
+        yield Next("Try them again", command("sweep", "resume", folder, "--retry-failed"))
+    yield Next("Means over seeds", command("sweep", "results", folder))
     yield Saved("Runs", done.folder)
     if done.failed:
         raise typer.Exit(1)
@@ -273,10 +272,24 @@ def results(
         yield Text("No run has ended yet.")
     else:
         own = [name for name in _SHOWN if name in columns_of(found)[1]] or None
-        wanted = own if metrics is None else list(names(metrics))
+        wanted = own if metrics is None else _metrics(metrics, list(found))
         means = aggregate(found, wanted, by=None if by is None else list(names(by)))
         yield {"means": means}
         yield from _said(means) if len(means) else [Text("No run has returned a number.")]
+
+
+def _metrics(text: str, known: Sequence[str]) -> list[str]:
+    """Names of metrics with commas between; some have commas themselves, such as "dup:1,sub:1"."""
+    found: list[str] = []
+    parts = text.split(",")
+    while parts:
+        for most in range(len(parts), 0, -1):
+            name = ",".join(parts[:most]).strip()
+            if name in known or most == 1:
+                found += [name] if name else []
+                del parts[:most]
+                break
+    return found
 
 
 def _said(means: pd.DataFrame) -> Answer:

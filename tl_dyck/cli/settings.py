@@ -23,9 +23,10 @@ def settings_of(example: str) -> Any:
     """The option ``--set`` of a command, with one of its fields and a value as the example."""
     return Annotated[
         list[str] | None,
-        option("NAME=VALUE", f"Any field of the configuration: {example}. May be repeated.", "--set"),
+        option(
+            "NAME=VALUE", f"Any field of the configuration: {example}. May be repeated.", "--set"
+        ),
     ]
-
 
 
 def configured(config: T, settings: Iterable[str] | None) -> T:

@@ -24,7 +24,7 @@ from tl_dyck.cli.options import (
     study_folder,
     usable_device,
 )
-from tl_dyck.cli.settings import Settings, configured
+from tl_dyck.cli.settings import configured, settings_of
 
 if TYPE_CHECKING:
     from tl_dyck.studies import Study
@@ -50,7 +50,7 @@ def study(
     seeds: Annotated[str, option("LIST", 'How many ("8"), or which ("0-7", "0,3,5").')] = "8",
     steps: Steps = None,
     out: Out = Path("results/study"),
-    settings: Settings = None,
+    settings: settings_of("training.learning_rate=3e-3") = None,  # type: ignore[valid-type]
     device: Device = None,
 ) -> Answer:
     """Train families with several seeds, probe every model, and write a [bold]report.html[/bold].

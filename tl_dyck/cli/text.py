@@ -21,7 +21,7 @@ from tl_dyck.cli.options import (
     out_folder,
     whole,
 )
-from tl_dyck.cli.settings import Settings, changed
+from tl_dyck.cli.settings import changed, settings_of
 from tl_dyck.verdicts import VERDICTS
 
 _TRAINED = {
@@ -74,7 +74,7 @@ def train(
     synonyms: Synonyms = None,
     k: _K = 1,
     seed: Annotated[int, option("N", "Of weights and batches.", check=one_seed)] = 0,
-    settings: Settings = None,
+    settings: settings_of("training.steps=600") = None,  # type: ignore[valid-type]
 ) -> Answer:
     """Train one classifier, plainly or against edits; no sentence is cut.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
-from tl_dyck.cli.answers import Answer, Rows, Saved
+from tl_dyck.cli.answers import Answer, Next, Rows, Saved
 from tl_dyck.cli.options import (
     Device,
     Jobs,
@@ -19,7 +18,8 @@ from tl_dyck.cli.options import (
     parse_seeds,
     usable_device,
 )
-from tl_dyck.cli.settings import Settings, changed
+from tl_dyck.cli.settings import changed, settings_of
+from tl_dyck.suggest import command
 
 
 def tasks() -> Answer:
@@ -76,7 +76,10 @@ def models(task: Task = "dyck-2-4") -> Answer:
     columns |= {"width": "{d_model}", "what it is": "{summary}"}
     yield {"task": chosen.name}
     yield Rows("models", listed, columns)
-    yield "Any field can be changed: tl-dyck train FAMILY --set model.n_layers=3."
+    first = next((each["name"] for each in listed if "n_layers" in each), None)
+    if first is not None:
+        words = ("train", first, "--task", task, "--set", "training.steps=500")
+        yield Next("Any field can be changed", command(*words))
 
 
 def train(
@@ -87,7 +90,7 @@ def train(
     ] = None,
     seeds: Annotated[str | None, option("LIST", 'Or several: "8", "0-7", "0,3,5".')] = None,
     steps: Steps = None,
-    settings: Settings = None,
+    settings: settings_of("training.learning_rate=3e-3") = None,  # type: ignore[valid-type]
     out: Annotated[Path | None, out_folder("Folder. \\[default: results/train/TASK/MODEL]")] = None,
     jobs: Jobs = None,
     device: Device = None,
@@ -125,4 +128,4 @@ def train(
     columns |= {"after a close": "{accuracy.after_close:.1%}"}
     yield Rows("runs", [{name: getattr(each, name) for name in facts} for each in results], columns)
     yield Saved("Models", folder)
-    yield f"Probe them: tl-dyck probe {shlex.quote(folder.as_posix())}"
+    yield Next("Probe them", command("probe", folder.as_posix()))

@@ -122,6 +122,11 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
             ahead.
     """
     check_instance("task", task, DyckTask, "a task of brackets, such as load_task('dyck-2-4')")
+    if "TransformerBridge" in {kind.__name__ for kind in type(model).__mro__}:
+        raise JudgeError(
+            "head_truths makes heads uniform, and a TransformerBridge does not show which "
+            "positions they may attend to: give the HookedTransformer with its weights"
+        )
     if model.cfg.attention_dir != "causal":
         raise JudgeError("a model that looks ahead sees the bracket that it is asked for")
     length = check_length(length, least=3, most=model.cfg.n_ctx - 1)

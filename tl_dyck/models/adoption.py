@@ -73,7 +73,7 @@ def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
         raise TypeError(
             f"adopt takes a HookedTransformer, not {type(model).__name__}; of another model, "
             "measure what it does: task.closing_accuracy(lambda tokens: "
-            "model(vocabulary.to_model(tokens))[..., vocabulary.ids])"
+            f"model(vocabulary.to_model(tokens)){_logits_of(model)}[..., vocabulary.ids])"
         )
     known = getattr(model.cfg, "language", None)
     if known is not None:
@@ -96,6 +96,12 @@ def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
         may_come = torch.arange(language.bos_token) % 2 == 0
         warn_of_first(adopted, language, may_come)
     return adopted
+
+
+def _logits_of(model: Any) -> str:
+    """Where the logits are in what a model returns: of `transformers` it is no tensor."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
+    return ".logits" if "transformers" in packages else ""
 
 
 def _read(model: Any, vocabulary: Vocabulary) -> None:

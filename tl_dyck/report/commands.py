@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from tl_dyck.configuration import parameters_of
 from tl_dyck.studies import Study, StudyConfig
+from tl_dyck.studies.measurement import PROOF
+from tl_dyck.suggest import Files, command
 from tl_dyck.training import TrainConfig
 
 
@@ -32,17 +33,17 @@ def with_steps(options: TrainConfig, steps: int | None) -> TrainConfig:
 
 def report_command(study: Study) -> str:
     """Make the report again, without training."""
-    return shlex.join(["tl-dyck", "report", study.folder.as_posix()])
+    return command("report", study.folder.as_posix())
 
 
 def probe_command(study: Study, family: str, probe: str) -> str:
     """Measure the saved models of a family again."""
-    return shlex.join(["tl-dyck", "probe", _models(study, family), "--probe", probe])
+    return command("probe", _models(study, family), "--probe", probe)
 
 
 def play_command(study: Study, family: str) -> str:
     """Write a page on which the saved models of a family read what one types."""
-    return shlex.join(["tl-dyck", "play", _models(study, family)])
+    return command("play", _models(study, family))
 
 
 def _models(study: Study, family: str) -> str:
@@ -50,17 +51,22 @@ def _models(study: Study, family: str) -> str:
     return f"{study.folder.as_posix()}:{family}"
 
 
+def check_command(study: Study) -> str:
+    """Check every proof that a study kept, each against the model beside it."""
+    return command("check", "--beside", Files(study.folder, f"runs/*/*/{PROOF}"))
+
+
 def study_command(study: Study) -> str:
     """Do the whole study again."""
     config, seeds = study.config, seed_text(study.config.seeds)
-    words = ["tl-dyck", "study", "--task", config.task, "--families", ",".join(config.families)]
+    words = ["study", "--task", config.task, "--families", ",".join(config.families)]
     # one number would be a number of seeds
     words += ["--seeds", f"{seeds}-{seeds}" if seeds.isdigit() else seeds]
     default = _settings(StudyConfig())
     for name, value in _settings(config).items():
         if value != default[name]:
             words += ["--set", f"{name}={value}"]
-    return shlex.join([*words, "--out", study.folder.as_posix()])
+    return command(*words, "--out", study.folder.as_posix())
 
 
 def _settings(config: StudyConfig) -> dict[str, Any]:

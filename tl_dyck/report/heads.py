@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from tl_dyck.ablation import FINETUNED, FROZEN, INTERPRETABILITY
+from tl_dyck.ablation import FINETUNED, FROZEN, INTERPRETABILITY, FinetuneConfig
 from tl_dyck.ablation.figures import gate_curves, importance_dots
+from tl_dyck.json_values import plain
 from tl_dyck.plot_recipes import dots, marks
 from tl_dyck.plots import Line, scatter
 from tl_dyck.report.markup import Html, element, percent, table
 from tl_dyck.report.page import Figure, Page, Section, again, cell, whole_configuration
-from tl_dyck.studies.ablation import Ablation, load_ablation
+from tl_dyck.studies.ablation import AblateConfig, Ablation, load_ablation
+from tl_dyck.suggest import command
 
 _MOST = 6  # groups that are drawn; all are in the tables
 
@@ -34,11 +37,24 @@ def ablation_figures(source: Ablation | Path) -> list[Figure]:
 
 def ablate_command(ablation: Ablation) -> str:
     """Measure the same models again."""
-    tuned = ablation.config["finetune"]
-    steps = ["--steps", str(tuned["steps"] if tuned else 0)]
-    return shlex.join(
-        ["tl-dyck", "ablate", *ablation.sources, *steps, "--out", ablation.folder.as_posix()]
-    )
+    asked = {name: value for name, value in ablation.config.items() if name != "n_bootstrap"}
+    tuned = asked["finetune"]
+    words = [*ablation.sources, "--steps", tuned["steps"] if tuned else 0]
+    same = FinetuneConfig(steps=tuned["steps"]) if tuned else None
+    usual = plain(AblateConfig(finetune=same, leave_one_out=same).to_dict())
+    for name, value in _changed(asked, usual):
+        words += ["--set", f"{name}={value}"]
+    return command("ablate", *words, "--out", ablation.folder.as_posix())
+
+
+def _changed(asked: Mapping[str, Any], usual: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The fields that have another value, by their dotted names."""
+    for name, value in asked.items():
+        if isinstance(value, Mapping) and isinstance(usual[name], Mapping):
+            inner = _changed(value, usual[name])
+            yield from ((f"{name}.{field}", each) for field, each in inner)
+        elif value != usual[name]:
+            yield name, "none" if value is None else value
 
 
 def _groups(ablation: Ablation) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tl_dyck.hook_points import attention_patterns
-from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, make_case
+from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, SUITES, make_case, methods
 from tl_dyck.judge.facts import all_prefixes
 from tl_dyck.judge.protocol import Case, Question
 from tl_dyck.judge.run import Judgement
@@ -17,6 +17,7 @@ from tl_dyck.report.heatmap import color_bar, heat_map, text_of
 from tl_dyck.report.markup import Html, csv_link, element, percent, table
 from tl_dyck.report.page import Page, Section, again, made_with
 from tl_dyck.studies.tables import markdown
+from tl_dyck.suggest import command
 
 
 def judge_page(done: Judgement) -> Html:
@@ -38,7 +39,7 @@ def judge_page(done: Judgement) -> Html:
             Section("questions", "The questions, exactly", _questions()),
         ],
         about=[
-            again("Judge again", f"tl-dyck judge --scale {done.suite.rpartition('/')[2]}"),
+            _again(done),
             element(
                 "p",
                 f"{len(few):,} answers are in ",
@@ -50,6 +51,39 @@ def judge_page(done: Judgement) -> Html:
         ],
         made=made_with(done.environment),
     ).html
+
+
+def judge_command(done: Judgement) -> str | None:
+    """Judge again, in the same folder; None if no command does it.
+
+    A salt is nobody's but whose words it is of, and a suite or a method of one's own is Python's.
+    """
+    for scale, suite in SUITES.items():
+        if done.suite != suite.name and not done.suite.startswith(f"{suite.name}, "):
+            continue
+        settings = done.suite.removeprefix(suite.name).split(", ")[1:]
+        here = {*methods.names()} - {name for _, name in methods.in_code()}
+        asked = {*done.answers["method"]} - ({"oracle", *CHEATS} - here)
+        if not all("=" in each for each in settings) or not asked <= here:
+            return None
+        words = ["--scale", scale]
+        for setting in settings:
+            words += ["--set", setting]
+        if asked != here - {*methods.unavailable()}:
+            words += ["--methods", ",".join(sorted(asked))]
+        return command("judge", *words, "--out", done.folder.as_posix())
+    return None
+
+
+def _again(done: Judgement) -> Html:
+    line = judge_command(done)
+    if line is not None:
+        return again("Judge again", line)
+    return element(
+        "p",
+        "This suite, or a method that was asked, is somebody's own: who has the words of its salt, "
+        "or its code, can judge again.",
+    )
 
 
 def judge_markdown(done: Judgement) -> str:

@@ -281,8 +281,7 @@ def likeliest_errors(study: Study) -> Figure | None:
         "marks one that is likely, where likelier ones are not ruled out. "
         "The pattern is of layer 0, the mean over heads. Rows are queries, columns "
         "keys; rings mark the top of the stack. A proof says that every prefix up to the length is "
-        "right; tl-dyck check --beside runs/*/*/every-prefix.proof, in the study's folder, checks "
-        "all of them, without trusting what found them.",
+        "right; the command under “How this was made” checks them all.",
     )
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tl_dyck.report.commands import play_command, report_command, seed_text, study_command
+from tl_dyck.report.commands import (
+    check_command,
+    play_command,
+    report_command,
+    seed_text,
+    study_command,
+)
 from tl_dyck.report.figures import figures, is_one_layer
 from tl_dyck.report.heads import ablation_figures
 from tl_dyck.report.markup import Html, element, percent, table
@@ -46,6 +52,9 @@ def study_page(study: Study) -> Html:
                 "Type strings of your own and see what these models do with them",
                 play_command(study, config.families[0]),
             ),
+            again("Check every proof, without trusting what found it", check_command(study))
+            if study.proofs()
+            else None,
             element(
                 "p",
                 "Every interval is a 95% percentile bootstrap over seeds. Numbers called "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tl_dyck.report.page import Figure, Page, Section, again, cell
 from tl_dyck.runs import SweepStatus, aggregate, load_results, sweep_status, time_left
 from tl_dyck.runs.results import columns_of, varying
 from tl_dyck.runs.store import Store
+from tl_dyck.suggest import command
 
 _MOST_ROWS = 40  # of a figure; the table has all
 _MOST_METRICS = 12
@@ -47,8 +47,8 @@ def sweep_page(sweep: SweepStatus) -> Html:
             "that have ended are in the tables and figures below."
         )
     folder = sweep.folder.as_posix()
-    report = shlex.join(["tl-dyck", "sweep", "report", folder])
-    runs = shlex.join(["tl-dyck", "sweep", "results", folder, "--out", "runs.csv"])
+    report = command("sweep", "report", folder)
+    runs = command("sweep", "results", folder, "--out", "runs.csv")
     return Page(
         title=f"tl_dyck sweep: {sweep.folder.name}",
         lead=lead,
@@ -108,7 +108,7 @@ def _metric(folder: str, index: int, metric: str, groups: list[str], means: pd.D
         title=metric,
         reading=reading,
         data=means,
-        command=shlex.join(["tl-dyck", "sweep", "results", folder, "--metrics", metric]),
+        command=command("sweep", "results", folder, "--metrics", metric),
         plots=[plot] if len(shown) else [],
         note=f"A row per point of the sweep. Intervals: bootstrap over seeds.{left_out}",
     )
@@ -305,7 +305,7 @@ def _errors(status: SweepStatus) -> list[Html]:
     caption = "Errors, the most frequent first" + (
         f"; {more:,} more kinds are left out" if more else ""
     )
-    retry = shlex.join(["tl-dyck", "sweep", "resume", status.folder.as_posix(), "--retry-failed"])
+    retry = command("sweep", "resume", status.folder.as_posix(), "--retry-failed")
     return [
         table(caption, ("error", "runs"), rows, numeric=(1,)),
         element(

@@ -29,9 +29,10 @@ def refuse_unsupported(model: Any, n_layers: int = 1) -> None:
         if n_layers != 1:
             _refuse("blocks", f"the model has {model.cfg.n_layers} layers, not {n_layers}.")
         raise UnsupportedModelError(
-            f"blocks.1: the model has {model.cfg.n_layers} layers, only one-layer models are "
-            "supported; from the second layer on, a key has looked at other tokens and is no "
-            "function of one token and its state."
+            f"blocks.1: the model has {model.cfg.n_layers} layers, and only one layer is such an "
+            "RNN, or has certificates of edits: from the second layer on, a key has looked at "
+            "other tokens and is no function of one token and its state; certify_language takes "
+            "models of any number of layers."
         )
     embed = model.embed
     if not hasattr(embed, "W_E") and not (hasattr(embed, "table") and hasattr(embed, "language")):

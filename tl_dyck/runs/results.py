@@ -18,6 +18,7 @@ from tl_dyck.intervals import mean
 from tl_dyck.runs.spec import SweepError
 from tl_dyck.runs.store import ENDINGS, RESERVED, Store, run_id
 from tl_dyck.runs.worker import row_of
+from tl_dyck.suggest import command
 from tl_dyck.verdicts import former
 
 _FIRST = ("id", "point", "experiment")
@@ -140,8 +141,8 @@ def load_runs(folder: str | Path) -> pd.DataFrame:
             or "they were not done"
         )
         raise FailedRunsError(
-            f"{len(failed)} of {len(wanted)} runs failed: {said}. The others are kept; 'tl-dyck "
-            f"sweep status {store.folder}' says more, and --retry-failed tries again."
+            f"{len(failed)} of {len(wanted)} runs failed: {said}. The others are kept; "
+            f"{command('sweep', 'status', store.folder)} says more, and --retry-failed tries again."
         )
     return results.assign(folder=[store.path(run) for run in wanted]).reset_index(drop=True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -19,6 +18,7 @@ from tl_dyck.runs.analysis import Analysis
 from tl_dyck.runs.spec import Sweep
 from tl_dyck.studies.claims import Claim, Reading, claims_table
 from tl_dyck.studies.train import TrainExperiment
+from tl_dyck.suggest import command
 
 __all__ = [
     "PAPERS",
@@ -125,15 +125,15 @@ class Reproduction:
         """What does it on the command line, in any folder."""
         scale = self.scale
         name, *settings = scale.name.split(", ")
-        words = ["tl-dyck", "reproduce", "--scale", name]
+        words = ["reproduce", "--scale", name]
         if self.paper.name != next(iter(PAPERS)):
-            words[2:2] = ["--paper", self.paper.name]
+            words[1:1] = ["--paper", self.paper.name]
         for setting in settings:
             words += ["--set", setting]
         usual = self.paper.scales.get(name)
         if usual is None or usual.seeds != scale.seeds:
             words += ["--seeds", str(scale.seeds)]
-        return shlex.join(words)
+        return command(*words)
 
 
 def reproduce(

@@ -244,6 +244,9 @@ def _exported(models: Sequence[Any]) -> tuple[list[Asker], str]:
     """The models, if all can be counted; or why one cannot."""
     askers = []
     for each in models:
+        n_layers = 1 if isinstance(each, Asker | TwoLayerRNN) else each.cfg.n_layers
+        if n_layers > 1:
+            return [], _layered(each, n_layers)
         try:
             asker = Asker.of(each)
         except UnsupportedModelError as error:
@@ -256,6 +259,18 @@ def _exported(models: Sequence[Any]) -> tuple[list[Asker], str]:
             )
         askers.append(asker)
     return askers, ""
+
+
+def _layered(model: Any, n_layers: int) -> str:
+    """Why the prefixes of a model of several layers are not counted."""
+    why = f"the model has {n_layers} layers"
+    if n_layers > 2:
+        return f"{why}, and what more than two compute is only known by running them"
+    try:
+        export_layers(model)
+    except UnsupportedModelError as error:
+        return f"{why}; {str(error).rstrip('.')}"
+    return f"{why}, so its prediction does not follow from how often each symbol occurs"
 
 
 def _paths(
