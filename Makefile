@@ -2,7 +2,7 @@
 #
 #   make study                        train, probe, report
 #   make test ARGS="-k depth -x"      anything in ARGS is passed on (to pytest here)
-#   make test TL=4.3.0                another TransformerLens, in an environment of its own
+#   make test TL=3.9.0                another TransformerLens, in an environment of its own
 #   make setup PYTHON=python3.12      another interpreter
 #   make setup INSTALLER=pip          pip alone: slower, but it reads the pip settings of this machine
 
@@ -111,9 +111,10 @@ constraints: $(READY) ## resolve constraints.txt and requirements/ again (needs 
 	@awk 'NR == FNR { seen[$$0]; next } /^[^ ]/ { keep = !($$0 in seen) } keep' requirements/dev.txt '$(VENV)/all.txt' \
 		> '$(VENV)/resolved.txt'
 	@$(call HASHED,# What building the documentation needs besides dev.txt: `make constraints` writes this file.,docs)
-	$(RESOLVE) pyproject.toml --extra dev --extra judge -c constraints.txt --universal --python-version 3.10 \
+	@{ grep -v '^transformer-lens==' constraints.txt; echo 'transformer-lens<4'; } > '$(VENV)/three.txt' # SAELens needs 3
+	$(RESOLVE) pyproject.toml --extra dev --extra judge -c '$(VENV)/three.txt' --universal --python-version 3.10 \
 		--generate-hashes > '$(VENV)/resolved.txt'
-	@$(call HASHED,# constraints.txt and the extra "judge" with hashes: `make constraints` writes this file.,packages)
+	@$(call HASHED,# constraints.txt and the extra "judge" with hashes for TransformerLens 3: `make constraints` writes this file.,packages)
 	$(RESOLVE) pyproject.toml $(foreach extra,onnx dask ray notebook dev docs,--extra $(extra)) \
 		--resolution lowest-direct --python-version 3.10 \
 		--python-platform x86_64-manylinux_2_28 --generate-hashes > '$(VENV)/resolved.txt'
@@ -121,7 +122,7 @@ constraints: $(READY) ## resolve constraints.txt and requirements/ again (needs 
 	echo uv | $(RESOLVE) - --universal --generate-hashes > '$(VENV)/resolved.txt'
 	@$(call HASHED,# Installs the others in seconds: `make constraints` writes this file.,uv)
 	@{ grep '^#' requirements/transformer-lens.txt; \
-		for pin in $$(grep -oE '^transformer-lens==[^ ]+' requirements/transformer-lens.txt); do \
+		for pin in $$(grep -oE '^[a-z-]+==[^ ]+' requirements/transformer-lens.txt); do \
 			echo "$$pin" | $(RESOLVE) - --no-deps --generate-hashes || exit 1; done; } > '$(VENV)/all.txt'
 	@mv '$(VENV)/all.txt' requirements/transformer-lens.txt
 

@@ -181,6 +181,7 @@ class Tuner:
     ) -> None:
         """One update."""
         tokens = self.source.batch(index)
+        self.model.train()
         with torch.enable_grad():
             logits = self.model.run_with_hooks(
                 tokens, return_type="logits", fwd_hooks=scaling_hooks(factors)
@@ -197,6 +198,7 @@ class Tuner:
     def measure(self, factors: Float[Tensor, "layer 1 head"]) -> float:
         """The mean of the metric on the strings for measuring."""
         tokens, total = self.source.tokens, 0.0
+        self.model.eval()
         for rows in torch.arange(len(tokens)).split(rows_per_pass(self.model, tokens.shape[1])):
             batch = tokens[rows].to(self.model.cfg.device)
             logits = self.model.run_with_hooks(

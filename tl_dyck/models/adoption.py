@@ -84,7 +84,7 @@ def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
         raise WrongValueError(f"this model computes nothing: {wrong}")
     vocabulary = _known(model, vocabulary)
     order = vocabulary.order(model.cfg.d_vocab)
-    adopted: Any = copy.deepcopy(model, {id(model.tokenizer): None})
+    adopted: Any = copy.deepcopy(model, {id(model.tokenizer): None}).eval()
     with torch.no_grad():
         _renumber(adopted.embed.W_E, 0, order)
         if model.cfg.d_vocab_out == model.cfg.d_vocab:  # else it classifies: logits are no tokens
@@ -251,7 +251,7 @@ def from_saved(config: Mapping[str, Any], device: str | None = None) -> Any:
     )
     with warnings.catch_warnings():  # late releases of TransformerLens 3 say so of every model
         warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
-        model = HookedTransformer(cfg)
+        model = HookedTransformer(cfg).eval()
     _read(model, ids)
     return model
 

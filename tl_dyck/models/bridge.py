@@ -69,7 +69,7 @@ def as_bridge(model: HookedTransformer) -> Any:
         bridge.cfg.language = model.language
     weights = {name: value.detach().clone() for name, value in model.named_parameters()}
     bridge.load_state_dict(parts.convert(weights, config), strict=False)
-    return bridge
+    return bridge.eval()
 
 
 def _parts() -> SimpleNamespace:
@@ -146,7 +146,7 @@ def _native(model: Any, kind: Any, config: Any) -> nn.Module:
     if isinstance(model.embed, DepthEmbed):
         native.tok_embed = _DepthTable(model.embed)
     moved: nn.Module = native.to(device=cfg.device, dtype=cfg.dtype)
-    return moved.train(model.training)
+    return moved
 
 
 def _adapt(layer: Any, block: Any) -> None:

@@ -48,7 +48,8 @@ class DyckTransformer(HookedTransformer):
         super().__init__(cfg, tokenizer=build_tokenizer(cfg.language), move_to_device=False)
         self.language = cfg.language
         if cfg.embedding != "token":
-            self._modules["embed"] = DepthEmbed(cfg.embedding, cfg.language, cfg.d_model, cfg.dtype)
+            embed = DepthEmbed(cfg.embedding, cfg.language, cfg.d_model, cfg.dtype)
+            self._modules["embed"] = embed.eval()
             self.setup()  # mod_dict knows what was swapped in
         self.to(str(cfg.device), print_details=False)
 

@@ -103,6 +103,7 @@ class TwoLayerRNN(torch.nn.Module):
         self.config = config
         for name in weight_shapes(config):
             self.register_buffer(name, weights[name].detach().clone().contiguous())
+        self.eval()
 
     @property
     def weights(self) -> dict[str, Tensor]:

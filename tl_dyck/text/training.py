@@ -115,6 +115,7 @@ def train_text(
     curve: list[dict[str, float]] = []
     recent: list[tuple[float, float]] = []
     batches = _batches([len(row) for row in rows], options.batch_size, np.random.default_rng(seed))
+    model.train()
     with share_bar(f"training ({options.objective})", enabled=progress) as shown:
         start = process_time()
         for step, chosen in enumerate(batches):

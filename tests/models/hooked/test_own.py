@@ -58,8 +58,8 @@ def test_every_option_of_transformer_lens_4_is_read_or_refused() -> None:
 
 
 def test_options_of_neither_are_no_keywords() -> None:
-    with pytest.raises(TypeError, match="use_local_attn"):
-        plain(own, use_local_attn=True)
+    with pytest.raises(TypeError, match="use_locale_attn"):
+        plain(own, use_locale_attn=True)
 
 
 def test_unknown_choices_are_refused() -> None:

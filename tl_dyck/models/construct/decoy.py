@@ -71,7 +71,7 @@ def decoy_head(model: Model, pattern: str | PatternFunction | Tensor, *, layer: 
     if not -n_layers <= layer < n_layers:
         raise ValueError(f"layer must be between {-n_layers} and {n_layers - 1}, got {layer}")
     shown = _resolve(model, pattern)
-    clone = copy.deepcopy(model)
+    clone = copy.deepcopy(model).eval()
     # those on attention layers would be lost, so none are kept
     clone.reset_hooks(including_permanent=True)
     clone.cfg.n_heads += 1

@@ -197,7 +197,7 @@ def prune(
     if keep is not None:
         masks[keep][:] = True
     bounds = propagate(weights, embed_error, errors, (unembed * read).norm(dim=0), read)
-    model = copy.deepcopy(network)
+    model = copy.deepcopy(network).eval()
     for name, parameter in model.named_parameters():
         parameter.mul_(masks[name].to(parameter.device))
     layers = tuple(

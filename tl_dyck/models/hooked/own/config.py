@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, make_dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +29,68 @@ _READ = (
     *("attn_only", "default_prepend_bos", "device", "dtype"),
     *("use_attn_result", "use_split_qkv_input"),
 )
+#: Options of TransformerLens 3 that change nothing in a plain decoder, for they say where it comes
+#: from, or belong to an option of `_ABSENT`; kept as they are given.
+_IDLE: dict[str, Any] = {
+    "checkpoint_index": None,
+    "checkpoint_label_type": None,
+    "checkpoint_value": None,
+    "from_checkpoint": False,
+    "tokenizer_name": None,
+    "trust_remote_code": False,
+    "decoder_start_token_id": None,
+    "train_seq_length": None,
+    "window_size": None,
+    "attn_types": None,
+    "rotary_dim": None,
+    "rotary_base": 10000,
+    "rotary_base_local": None,
+    "rotary_scaling_factor": 1.0,
+    "rotary_adjacent_pairs": False,
+    "relative_attention_max_distance": None,
+    "relative_attention_num_buckets": None,
+    "ungroup_grouped_query_attention": False,
+    "norm_topk_prob": False,
+    "original_architecture": None,  # but see _CHANGED
+    "tie_word_embeddings": False,
+    "NTK_by_parts_low_freq_factor": 1.0,
+    "NTK_by_parts_high_freq_factor": 4.0,
+    "NTK_by_parts_factor": 8.0,
+    "NTK_original_ctx_len": 8192,
+    "yarn_factor": 1.0,
+    "yarn_attention_factor": 1.0,
+    "yarn_beta_fast": 32.0,
+    "yarn_beta_slow": 1.0,
+    "yarn_original_max_position_embeddings": 4096,
+    "yarn_truncate": True,
+    "yarn_global_attn_only": False,
+}
+#: Options of TransformerLens 3 that change what is computed, and what they are in a plain decoder.
+_ABSENT: dict[str, Any] = {
+    "init_mode": "gpt2",
+    "n_devices": 1,
+    "parallel_attn_mlp": False,
+    "scale_attn_by_inverse_layer_idx": False,
+    "use_local_attn": False,
+    "use_qk_norm": False,
+    "use_logn_attn": False,
+    "use_attention_sinks": False,
+    "clip_qkv": None,
+    "attn_scores_soft_cap": -1.0,
+    "output_logits_soft_cap": -1.0,
+    "load_in_4bit": False,
+    "quantization_method": None,
+    "use_dynamic_ntk_rope": False,
+    "use_NTK_by_parts_rope": False,
+    "use_yarn_rope": False,
+}
+#: Beginnings of architectures whose attention TransformerLens 3 changes by their name.
+_CHANGED = ("Olmo",)
+_Others: Any = make_dataclass(
+    "_Others",
+    [(name, Any, field(default=value)) for name, value in {**_IDLE, **_ABSENT}.items()],
+    kw_only=True,
+)
 
 
 class UnsupportedOptionError(DyckError, ValueError):
@@ -34,8 +98,12 @@ class UnsupportedOptionError(DyckError, ValueError):
 
 
 @dataclass
-class HookedTransformerConfig(TransformerLensConfig):
+class HookedTransformerConfig(TransformerLensConfig, _Others):
     """What a `HookedTransformer` is; every option means what it means in TransformerLens 3.
+
+    All options of TransformerLens 3 are known. Those below are read, others must be what they are
+    in a plain decoder, or say nothing of what is computed (`tokenizer_name`: no tokenizer is
+    fetched).
 
     Attributes:
         d_model: width of the residual stream.
@@ -45,7 +113,7 @@ class HookedTransformerConfig(TransformerLensConfig):
         n_heads: heads in a layer; -1 for d_model // d_head.
         d_mlp: hidden width of the MLPs; None for 4 d_model.
         d_vocab: number of tokens; -1 for those of the tokenizer.
-        act_fn: activation of the MLPs.
+        act_fn: activation of the MLPs; anything, None too, if there are none.
         eps: added to the variance in a LayerNorm.
         normalization_type: "LN", "LNPre" (no scale or shift) or None.
         attn_only: whether there are no MLPs.
@@ -95,18 +163,24 @@ class HookedTransformerConfig(TransformerLensConfig):
     use_normalization_before_and_after: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, _ in odd_options(self, TransformerLensConfig, _READ):
-            if name != "normalization_type" or value not in ("LNPre", None):
-                raise UnsupportedOptionError(
-                    f"{name}={value!r} is not supported: {_COMPUTED}; other models are for "
-                    "transformer_lens<4, or for its TransformerBridge"
-                )
-        for name, choices in {
-            "act_fn": tuple(SUPPORTED_ACTIVATIONS),
-            "attention_dir": ("causal", "bidirectional"),
-        }.items():
-            if getattr(self, name) not in choices:
-                raise unknown_name(name, getattr(self, name), choices)
+        odd = {
+            name: value
+            for kind, known in ((TransformerLensConfig, _READ), (_Others, tuple(_IDLE)))
+            for name, value, _ in odd_options(self, kind, known)
+        }
+        if self.normalization_type in ("LNPre", None):
+            odd.pop("normalization_type", None)
+        if str(self.original_architecture).startswith(_CHANGED):
+            odd["original_architecture"] = self.original_architecture
+        for name, value in odd.items():
+            raise UnsupportedOptionError(
+                f"{name}={value!r} is not supported: {_COMPUTED}; other models are for "
+                "transformer_lens<4, or for its TransformerBridge"
+            )
+        if not self.attn_only and self.act_fn not in SUPPORTED_ACTIVATIONS:
+            raise unknown_name("act_fn", self.act_fn, tuple(SUPPORTED_ACTIVATIONS))
+        if self.attention_dir not in (directions := ("causal", "bidirectional")):
+            raise unknown_name("attention_dir", self.attention_dir, directions)
         if self.use_normalization_before_and_after and self.normalization_type is not None:
             raise UnsupportedOptionError(
                 "use_normalization_before_and_after=True goes with normalization_type=None, "
@@ -129,6 +203,21 @@ class HookedTransformerConfig(TransformerLensConfig):
         attention = 4 * self.d_model * self.d_head * self.n_heads
         mlp = 0 if self.attn_only else 2 * self.d_model * (self.d_mlp or 0)
         self.n_params = self.n_layers * (attention + mlp)
+
+    @classmethod
+    def from_dict(cls, config_dict: Mapping[str, Any]) -> HookedTransformerConfig:
+        """From options by name, none of which is passed over.
+
+        Raises:
+            UnsupportedOptionError: what a plain decoder is not.
+            TypeError: no such option.
+        """
+        return cls(**config_dict)
+
+    @classmethod
+    def unwrap(cls, config: Any) -> Any:
+        """A configuration as it is, or one from a dictionary of options."""
+        return cls.from_dict(config) if isinstance(config, Mapping) else config
 
     def is_layer_norm_activation(self) -> bool:
         """Whether the activation ends with a LayerNorm."""

@@ -42,7 +42,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
 
     Names of parameters and hook points, their order, options and methods are those of
     TransformerLens 3, and so are all numbers, bit for bit. It has no other architectures, no
-    pretrained models and no sampling.
+    pretrained models and no sampling; and it begins in eval mode.
 
     Args:
         cfg: a `HookedTransformerConfig`, or a dictionary of its options.
@@ -81,6 +81,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
         if move_to_device:
             self.to(str(cfg.device), print_details=False)
         self.setup()
+        self.eval()  # as all models are handed out: TransformerLens 4's analyses want it
 
     def init_weights(self) -> None:
         """Draw every W_* from torch's global generator; biases and scales stay."""

@@ -163,4 +163,4 @@ def _without_scales(model: nn.Module) -> None:
     for owner, names in owners:
         for name in names:
             if isinstance(getattr(owner, name, None), LayerNorm):
-                owner._modules[name] = LayerNormPre(model.cfg)
+                owner._modules[name] = LayerNormPre(model.cfg).train(owner.training)
