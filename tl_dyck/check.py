@@ -179,6 +179,8 @@ def _real(name: str, value: object) -> float:
 
 def shown(value: object) -> str:
     """A value in a message: a line of it, and its type."""
+    if hasattr(value, "dtype") and getattr(value, "shape", ()):  # not its numbers
+        return f"{value.dtype} of shape {list(value.shape)} ({type(value).__name__})"
     text = " ".join(repr(value).split())
     return f"{text if len(text) <= 80 else text[:79] + '…'} ({type(value).__name__})"
 

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 from typing_extensions import Self
 
+from tl_dyck.arguments import check_field, checked
 from tl_dyck.check import WrongTypeError, check_integer, check_number
 from tl_dyck.json_values import plain
 from tl_dyck.registry import unknown_name
@@ -61,9 +62,11 @@ class Configuration:
             if "check" in entry.metadata:
                 if value is not None or "None" not in str(entry.type):
                     value = entry.metadata["check"](entry.name, value)
-            elif isinstance(value, (list, Mapping)):
-                part = self._part(entry.name)
-                value = _tuple(value) if part is None else part.from_dict(value)
+            else:
+                if isinstance(value, (list, Mapping)):
+                    part = self._part(entry.name)
+                    value = _tuple(value) if part is None else part.from_dict(value)
+                check_field(type(self), entry.name, value)
             object.__setattr__(self, entry.name, value)
 
     @classmethod
@@ -78,6 +81,7 @@ class Configuration:
         return {entry.name: plain(getattr(self, entry.name)) for entry in fields(self)}
 
     @classmethod
+    @checked
     def from_dict(cls, values: Any, called: str = "") -> Self:
         """The inverse of `to_dict`; fields that are left out have their default.
 

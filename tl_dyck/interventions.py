@@ -18,6 +18,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
+
 __all__ = [
     "Change",
     "Eraser",
@@ -39,6 +41,7 @@ _TOLERANCE = 1e-9  # of the largest variance: directions with less have none
 _DEPENDENT = 1e-6  # of the largest: directions of the label with less are none
 
 
+@checked
 def run(model: Any, tokens: Int[Tensor, "batch pos"], hooks: Sequence[Hook] = ()) -> Tensor:
     """Logits under hooks, ``[batch, pos, d_vocab]``, on the CPU and without gradients."""
     with torch.no_grad():
@@ -48,6 +51,7 @@ def run(model: Any, tokens: Int[Tensor, "batch pos"], hooks: Sequence[Hook] = ()
     return logits.cpu()
 
 
+@checked
 def change_activation(name: str, change: Change, head: int | None = None) -> list[Hook]:
     """Change an activation at all positions.
 
@@ -70,6 +74,7 @@ def change_activation(name: str, change: Change, head: int | None = None) -> lis
 # --- attention ------------------------------------------------------------------------------------
 
 
+@checked
 def hide_keys(
     hidden: Bool[Tensor, "batch query key"],
     layers: Sequence[int],
@@ -94,11 +99,13 @@ def hide_keys(
     return [(f"blocks.{layer}.attn.hook_attn_scores", hide) for layer in layers]
 
 
+@checked
 def key_of_each(key: Int[Tensor, "batch query"]) -> Bool[Tensor, "batch query key"]:
     """What to hide, if each query loses one key; -1 where it loses none."""
     return torch.arange(key.shape[1]) == key[..., None]
 
 
+@checked
 def key_of_one(
     query: Int[Tensor, " batch"], key: Int[Tensor, " batch"], length: int
 ) -> Bool[Tensor, "batch query key"]:
@@ -131,6 +138,7 @@ class Eraser:
     matrix: Float[Tensor, "d d"]
 
     @classmethod
+    @checked
     def fit(cls, x: Float[Tensor, "n d"], label: Int[Tensor, " n"], n_labels: int) -> Eraser:
         """Fit it in float64.
 
@@ -158,6 +166,7 @@ class Eraser:
         """Erase; the type stays as it is."""
         return self.project_out(x, self.matrix)
 
+    @checked
     def project_out(self, x: Float[Tensor, "*any d"], matrix: Tensor) -> Float[Tensor, "*any d"]:
         """The same with another projection, as on a direction: its part becomes the mean's."""
         wide = x.to(matrix)
@@ -167,6 +176,7 @@ class Eraser:
 # --- interchange ----------------------------------------------------------------------------------
 
 
+@checked
 def interchange(
     basis: Float[Tensor, "d rank"],
     source: Float[Tensor, "*where d"],
@@ -192,6 +202,7 @@ def interchange(
     return change
 
 
+@checked
 def align(
     answers: Callable[[Tensor], Tensor],
     wanted: Int[Tensor, " n"],

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import chain, starmap
 from typing import Any
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.questions import Asker
@@ -15,6 +16,7 @@ from tl_dyck.certify.transformations import Tokens
 from tl_dyck.workers import check_jobs, spread
 
 
+@checked
 def certify(
     model_or_rnn: Any,
     tokens: Tokens | str,
@@ -61,6 +63,7 @@ def certify(
     return asker.answer(question, tokens, target)
 
 
+@checked
 def certify_many(
     model_or_rnn: Any,
     strings: Iterable[Tokens | str],
@@ -100,6 +103,7 @@ def certify_many(
     return list(track(certificates, "certifying", total=len(given)))
 
 
+@checked
 def certify_each(
     model_or_rnn: Any,
     strings: Iterable[Tokens | str],

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import STATUSES, Certificate
 from tl_dyck.certify.certify_edits import certify_each
 from tl_dyck.certify.change import LogitChange, worst_logit_change
@@ -100,6 +101,7 @@ class DyckCertificates(Shown):
             rows.append(("worst on", self.counterexample.prefix))
         return rows
 
+    @checked
     def share(self, status: str) -> float:
         """Share of prefixes with that status: "certified", "falsified" or "unknown".
 
@@ -165,6 +167,7 @@ def closing_prefixes(
     )
 
 
+@checked
 @one_thread()
 def certify_dyck(
     model_or_rnn: Any,

@@ -23,6 +23,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate, Status, Witness
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
@@ -87,6 +88,7 @@ def list_certifiers() -> list[str]:
     return certifiers.names()
 
 
+@checked
 def conclude(
     rnn: TwoLayerRNN,
     tokens: tuple[int, ...],

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import (
     Delete,
@@ -36,6 +37,7 @@ from tl_dyck.registry import Registry
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Resources:
     """Data that transformations need and a text cannot spell out.
@@ -57,6 +59,7 @@ class Resources:
     protected: Sequence[int] = ()
     others: Mapping[str, Any] | None = None
 
+    @checked
     def need(self, field: str, name: str) -> Any:
         """The value of a field.
 
@@ -98,6 +101,7 @@ for _name, (_summary, _make) in _BUILT_IN.items():
     transformations.register(_name, _summary)(_make)
 
 
+@checked
 def load_synonyms(file: str | Path) -> dict[str, tuple[str, ...]]:
     """Read a JSON object from each word to its synonyms, best first; see `substitution_table`.
 
@@ -117,6 +121,7 @@ def load_synonyms(file: str | Path) -> dict[str, tuple[str, ...]]:
     return {word: tuple(words) for word, words in found.items()}
 
 
+@checked
 def parse_space(text: str, **resources: Any) -> PerturbationSpace:
     """Read a space from its text form: names with budgets, separated by commas.
 

@@ -30,6 +30,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
 
@@ -70,6 +71,7 @@ class Transformation(abc.ABC):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Duplicate(Transformation):
     """Repeat a word: x_i becomes x_i x_i (ARC's T_Dup).
@@ -91,6 +93,7 @@ class Duplicate(Transformation):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Substitute(Transformation):
     """Replace a word by one of its substitutes (ARC's T_SubSyn).
@@ -116,6 +119,7 @@ class Substitute(Transformation):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Delete(Transformation):
     """Drop a word (ARC's T_DelStop, where the words are a, and, the, of, to).
@@ -140,6 +144,7 @@ class Delete(Transformation):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Insert(Transformation):
     """Insert one of some strings at a gap.
@@ -179,6 +184,7 @@ class SwapAdjacent(Transformation):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class InsertMatchedPairs(Transformation):
     """Insert nested pairs of one type at a gap: the pumping of Wen et al. 2023, Theorem 1.
@@ -205,6 +211,7 @@ class InsertMatchedPairs(Transformation):
                 yield 0, (opening,) * pairs + (opening + 1,) * pairs
 
 
+@checked
 def substitution_table(
     words: Mapping[str, Sequence[str]], alphabet: Sequence[str], k: int | None = None
 ) -> dict[int, tuple[int, ...]]:

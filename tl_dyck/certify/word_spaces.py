@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import Rewrite, SpaceError, Transformation
@@ -55,11 +56,13 @@ class WordSpace(NamedTuple):
     symbols: Symbols
     left_out: tuple[str, ...]
 
+    @checked
     def translate(self, certificate: Certificate) -> Certificate:
         """A certificate that shows text, not numbers."""
         return certificate.with_symbols(self.symbols)
 
 
+@checked
 def word_space(
     tokenizer: Any,
     text: str,

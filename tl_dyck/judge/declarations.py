@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Method, Question, Scores, methods
 
 #: From tokens ``[n, pos]`` and the closing bracket that the model predicts after each, ``[n]``, to
@@ -45,6 +46,7 @@ class Declared:
     unit: str = ""
 
 
+@checked
 def declare_method(*kinds: str, yes: str, paper: str = "") -> Callable[[Method], Method]:
     """Declare a method, which is then asked these kinds of question only.
 
@@ -68,6 +70,7 @@ def declare_method(*kinds: str, yes: str, paper: str = "") -> Callable[[Method],
     return declare
 
 
+@checked
 def combine_methods(*several: Method) -> Method:
     """One method of several that answer different kinds of question; the first that answers does.
 
@@ -87,6 +90,7 @@ def combine_methods(*several: Method) -> Method:
     return method
 
 
+@checked
 def score_heads(
     above: float,
     unit: str = "",
@@ -139,6 +143,7 @@ def score_heads(
     return declare
 
 
+@checked
 def score_edges(
     above: float, unit: str = "", paper: str = ""
 ) -> Callable[[Callable[[Case], Numbers]], Method]:
@@ -168,6 +173,7 @@ def score_edges(
     return declare
 
 
+@checked
 def find_directions(
     above: float = 0.9, paper: str = ""
 ) -> Callable[[Callable[[Case, int, int], Tensor]], Method]:
@@ -212,6 +218,7 @@ def _unit(vectors: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
     return found
 
 
+@checked
 def score_brackets(paper: str = "") -> Callable[[Sizes], Method]:
     """Declare a method by a function that gives each bracket a size; yes for the largest.
 

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError, shown
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import Estimate, estimate
@@ -29,6 +30,7 @@ Floats = NDArray[np.float64]
 _BOOTSTRAP = 1000
 
 
+@checked
 @one_thread()
 def judge(
     method: Method | str, suite: Suite | Iterable[tuple[str, int]] = DEVELOPMENT
@@ -256,6 +258,7 @@ def _rates(
     }
 
 
+@checked
 def score_table(rows: pd.DataFrame, *, n_bootstrap: int = _BOOTSTRAP) -> pd.DataFrame:
     """Scores of methods, from the rows of `ask` with a column "method".
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tl_dyck.ablation.compare import Answer
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_instance, check_length
 from tl_dyck.interventions import hide_keys, key_of_each, run
 from tl_dyck.judge.facts import TIE, Enumeration, head_facts, margins
@@ -72,6 +73,7 @@ class HeadTruths:
             [dots(self.table, values, rows="L{layer}H{head}", unit=unit)], str(self.task)
         )
 
+    @checked
     def reads_top(self, layer: int, head: int) -> Answer:
         """Does this head read the top of the stack?
 
@@ -99,6 +101,7 @@ class HeadTruths:
         )
 
 
+@checked
 def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
     """What every head of a model does on every prefix of at most `length` brackets, exactly.
 

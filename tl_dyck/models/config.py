@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_integer_fields, check_number
 from tl_dyck.decoder import odd_options
 from tl_dyck.language import DyckLanguage, Language, SymbolLanguage
@@ -82,6 +83,7 @@ _LEAST["n_ctx"] = 2
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 
 
+@checked
 @dataclass(kw_only=True)
 class DyckTransformerConfig(HookedTransformerConfig):
     """A `HookedTransformerConfig` with the language and the choices of Wen et al. 2023.
@@ -224,6 +226,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
             )
 
     @classmethod
+    @checked
     def of_plain(cls, config: HookedTransformerConfig, language: Language) -> DyckTransformerConfig:
         """The same architecture, of TransformerLens' own configuration, for a language.
 
@@ -248,6 +251,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
         )
 
     @staticmethod
+    @checked
     def read(language: Language) -> dict[str, Any]:
         """The fields with which a model reads a language.
 
@@ -282,6 +286,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
         return values
 
     @classmethod
+    @checked
     def from_saved(cls, values: dict[str, Any], device: str | None = None) -> DyckTransformerConfig:
         """Make the config that `to_saved` described.
 

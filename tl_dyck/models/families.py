@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tl_dyck.arguments import checked
 from tl_dyck.language import VocabularyError
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.models.config import OPTIONS, DyckTransformerConfig
@@ -27,6 +28,7 @@ def list_models() -> list[str]:
     return models.names()
 
 
+@checked
 def get_config(name: str, task: Task | str, **overrides: Any) -> DyckTransformerConfig:
     """The configuration of a named family for a task.
 
@@ -54,6 +56,7 @@ def get_config(name: str, task: Task | str, **overrides: Any) -> DyckTransformer
     return config_for(models.get(name)(task, **overrides), task)
 
 
+@checked
 def config_for(
     config: DyckTransformerConfig | HookedTransformerConfig | str, task: Task | str
 ) -> DyckTransformerConfig:

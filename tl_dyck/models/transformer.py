@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import trange
 from transformer_lens.utilities import USE_DEFAULT_VALUE, sample_logits
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_integer
 from tl_dyck.language import build_tokenizer
 from tl_dyck.models.config import DyckTransformerConfig
@@ -25,6 +26,7 @@ _PROCESSED = 1e-2
 
 
 @final
+@checked
 class DyckTransformer(HookedTransformer):
     """A HookedTransformer for a language, with its tokenizer.
 
@@ -61,6 +63,7 @@ class DyckTransformer(HookedTransformer):
             )
         return super().__getattr__(name)
 
+    @checked
     def process_weights_(self, *args: Any, **kwargs: Any) -> None:
         """As `HookedTransformer.process_weights_`, with a warning if it changes predictions.
 
@@ -80,6 +83,7 @@ class DyckTransformer(HookedTransformer):
                 stacklevel=2,
             )
 
+    @checked
     def to_tokens(self, input: str | list[str], *args: Any, **kwargs: Any) -> Tensor:
         """As `HookedTransformer.to_tokens`, but too long a string is an error.
 
@@ -94,6 +98,7 @@ class DyckTransformer(HookedTransformer):
         self.language.check_tokens(tokens)  # an index of -1 would pass in silence
         self._check_length(tokens)
 
+    @checked
     @torch.inference_mode()
     def generate(
         self,
@@ -206,6 +211,7 @@ class DyckTransformer(HookedTransformer):
             )
 
 
+@checked
 def build_model(config: DyckTransformerConfig, seed: SupportsIndex = 0) -> DyckTransformer:
     """Build a model with freshly initialised weights.
 

@@ -51,6 +51,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS, unit_norm
+from tl_dyck.arguments import checked
 from tl_dyck.language.checks import DyckStringError
 from tl_dyck.language.depth import clip_depth, depth_steps
 from tl_dyck.rnn.attention import (
@@ -67,6 +68,7 @@ T = TypeVar("T", int, Tensor)
 
 
 @final
+@checked
 class TwoLayerRNN(torch.nn.Module):
     """A one-layer causal transformer as a two-layer RNN; see the module's docstring for how.
 
@@ -255,6 +257,7 @@ class TwoLayerRNN(torch.nn.Module):
 
     # ------------------------------------------------------------------ streaming
 
+    @checked
     def initial(self, batch: int = 1) -> QueryCarry:
         """The carry before the first token, for `batch` strings that are read side by side.
 
@@ -297,6 +300,7 @@ class TwoLayerRNN(torch.nn.Module):
 
     # -------------------------------------------------------- texts, named as in TransformerLens
 
+    @checked
     def to_tokens(self, text: str, *, prepend_bos: bool = True) -> Int[Tensor, "1 pos"]:
         """Tokens of a text, with BOS if the model starts strings with one; see `RNNConfig.read`."""
         tokens = self.config.read(text, prepend_bos=prepend_bos)

@@ -10,6 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import (
     WrongTypeError,
     WrongValueError,
@@ -34,6 +35,7 @@ class SweepError(DyckError, ValueError):
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """A sweep: every point of a grid, or of a list, or of both, with every seed.
@@ -138,6 +140,7 @@ class Sweep:
                 point = {**self.common, **listed, **dict(zip(self.grid, values, strict=True))}
                 yield point, item.get("seeds", self.all_seeds)
 
+    @checked
     def with_settings(self, settings: Mapping[str, Sequence[Any]], seeds: Any = None) -> Sweep:
         """The sweep with some parameters set, wherever they stood, and with other seeds.
 
@@ -177,6 +180,7 @@ class Sweep:
         }
 
     @classmethod
+    @checked
     def from_dict(cls, values: Any) -> Sweep:
         """Read what a YAML or JSON file holds.
 

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify import certify_dyck
 from tl_dyck.certify.language import certify_language
 from tl_dyck.certify.language_proofs import prove_language
@@ -111,6 +112,7 @@ class Measurement(Measures):
             del fields["decided_length"]
         return fields
 
+    @checked
     def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
         """Measure a trained model; rows (heads, certificates) and patterns go into its folder.
 

@@ -17,6 +17,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.files import CorruptFileError, read_tensors
 from tl_dyck.intervals import correlation, mean
 from tl_dyck.language.checks import BOS_STRING
@@ -132,10 +133,12 @@ class Study:
         """The lengths that test length generalisation: ``400–500``."""
         return "{}–{}".format(*self.task.long_lengths)
 
+    @checked
     def patterns(self, family: str, seed: int) -> Tensor:
         """Attention patterns of one model on the probe string, ``[layer, head, query, key]``."""
         return _tensor(self.run_folder(family, seed) / "patterns.safetensors", "patterns")
 
+    @checked
     def certificate_patterns(self, family: str, seed: int) -> dict[str, Tensor]:
         """Attention patterns on the prefix with the least margin, and on its worst string.
 
@@ -146,6 +149,7 @@ class Study:
         path = self.run_folder(family, seed) / "certificate.safetensors"
         return {name: _tensor(path, name) for name in ("original", "worst")}
 
+    @checked
     def language_pattern(self, family: str, seed: int) -> Tensor:
         """Attention on the likeliest wrong prefix in `languages`, ``[head, query, key]``."""
         return _tensor(self.run_folder(family, seed) / "language.safetensors", "likeliest")
@@ -158,10 +162,12 @@ class Study:
             for row in kept.itertuples()
         }
 
+    @checked
     def run(self, family: str, seed: int, device: str | None = None) -> TrainResult:
         """One trained model with its history."""
         return load_result(self.run_folder(family, seed), device=device)
 
+    @checked
     def run_folder(self, family: str, seed: int) -> Path:
         """Return the folder of one run: its model, its history, its patterns."""
         rows = self.models[(self.models["family"] == family) & (self.models["seed"] == seed)]
@@ -170,6 +176,7 @@ class Study:
         return Store(self.folder).path(str(rows["id"].iloc[0]))
 
 
+@checked
 def load_study(folder: str | Path) -> Study:
     """Read a study back from its folder: from the records of its runs.
 

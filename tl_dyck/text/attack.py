@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.errors import DyckError
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.text.edits import BatchEdits, pad
@@ -59,6 +60,7 @@ def word_terms(model: TextTransformer, known: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Attack:
     """Options of the search for bad strings.

@@ -13,6 +13,7 @@ from typing import final
 
 import numpy as np
 
+from tl_dyck.arguments import checked
 from tl_dyck.errors import DyckError
 from tl_dyck.files import LARGEST_TEXT, read_regular
 from tl_dyck.models.text import CLS, UNKNOWN
@@ -26,6 +27,7 @@ class CorpusError(DyckError, ValueError):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Sentence:
     """A sentence and its class.
@@ -40,6 +42,7 @@ class Sentence:
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     """Sentences to learn from, and to test on.
@@ -59,6 +62,7 @@ class Corpus:
         """Number of classes."""
         return 1 + max(sentence.label for sentence in (*self.train, *self.test))
 
+    @checked
     def set_aside(self, share: float) -> Corpus:
         """Some training sentences, always the same ones, in place of those to test on.
 
@@ -73,6 +77,7 @@ class Corpus:
         return replace(self, train=tuple(rows[n:]), test=tuple(rows[:n]))
 
 
+@checked
 def load_folder(folder: str | Path) -> Corpus:
     """Read ``train.tsv`` and ``dev.tsv``: lines ``sentence<TAB>label``, the label a class number.
 
@@ -112,6 +117,7 @@ def load_sst2() -> Corpus:
     return _checked(train, test, problems, "stanfordnlp/sst2")
 
 
+@checked
 def build_words(sentences: Iterable[Sentence]) -> tuple[str, ...]:
     """The vocabulary of some sentences: "<unk>", "<cls>", then words by frequency."""
     counts = Counter(word for sentence in sentences for word in sentence.text.split())

@@ -18,10 +18,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.language import DyckLanguage
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class ContrastiveRegularizer:
     """R of Eq. 22, estimated on a batch with one fresh prefix per string.
@@ -42,6 +44,7 @@ class ContrastiveRegularizer:
 
     language: DyckLanguage
 
+    @checked
     def prefixed(
         self, tokens: Int[Tensor, "batch pos"], *, generator: torch.Generator
     ) -> tuple[Int[Tensor, "batch longer"], Int[Tensor, " batch"]]:

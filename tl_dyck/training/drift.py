@@ -24,12 +24,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.language import DyckDistribution
 from tl_dyck.models import DyckTransformerConfig
 from tl_dyck.states import StateIndex, contributions, displacement
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class DriftRegularizer:
     """R for one model.
@@ -68,6 +70,7 @@ class DriftRegularizer:
         return by_depth @ torch.tensor(weight / weight.sum())
 
     @staticmethod
+    @checked
     def check(config: DyckTransformerConfig) -> None:
         """Refuse a model whose queries, keys and values are no functions of the state.
 

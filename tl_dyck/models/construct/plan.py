@@ -8,6 +8,7 @@ from typing import final
 
 import torch
 
+from tl_dyck.arguments import checked
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.transformer import DyckTransformer, build_model
 
@@ -140,6 +141,7 @@ class Plan:
         return min(d_head // (self.d_model + 1), 10 * d_mlp // (22 * self._groups))
 
 
+@checked
 def random_network(
     *targets: DyckTransformer,
     items: int = 24,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tl_dyck.arguments import checked
 from tl_dyck.language import DyckLanguage
 from tl_dyck.report.heatmap import SHADES, color_bar
 from tl_dyck.report.markup import Html, element, scrolling
 from tl_dyck.report.widgets.frame import Widget, note
 
 
+@checked
 def balance_heatmap(result: Any) -> Widget:
     """S / P of a balance violation, for closing brackets (rows) and matched pairs before (columns).
 
