@@ -21,7 +21,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar, cast
 
-from tl_dyck.check import WrongTypeError, WrongValueError, shown
+from tl_dyck.check import WrongTypeError, WrongValueError, check_seed, check_time_limit, shown
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
@@ -101,6 +101,7 @@ def _parameters(target: Callable[..., Any]) -> _Parameters:
             by_name.update(_options(hint, scope))
             continue
         kind = None if hint is parameter.empty else _kind(hint, scope)
+        kind = _by_name(name, kind, parameter.default)
         if parameter.kind is parameter.VAR_POSITIONAL:
             in_order += [(name, kind)] * _LOOKED_AT
         else:
@@ -108,6 +109,51 @@ def _parameters(target: Callable[..., Any]) -> _Parameters:
             if parameter.kind is not parameter.KEYWORD_ONLY:
                 in_order.append((name, kind))
     return _Parameters(in_order, by_name)
+
+
+def _by_name(name: str, kind: _Kind | None, default: Any) -> _Kind | None:
+    """What is asked besides of an argument of this name; None only if that is its default."""
+    if name in _MODELS and kind is None:
+        return _Kind("a model", lambda value: value is default or _is_model(name, value))
+    if name not in _RANGES:
+        return kind
+
+    def fits(value: Any) -> bool:
+        if kind is not None and not kind.fits(value):
+            return False
+        if value is not None or default is not None:
+            _RANGES[name](value)
+        return True
+
+    return _Kind("" if kind is None else kind.words, fits)
+
+
+#: Parameters that are models, where the annotation is Any.
+_MODELS = ("model", "model_or_rnn", "rnn_or_model", "rnn", "before", "after", "other")
+
+
+def _is_model(name: str, value: Any) -> bool:
+    """What can be called, or asks a model itself; a list is answered by what to do with it."""
+    if isinstance(value, (list, tuple, dict)):
+        raise WrongTypeError(
+            f"{name} must be one model, not a {type(value).__name__} of {len(value)}; call it for "
+            "each of them"
+        )
+    return (callable(value) or hasattr(value, "model_or_rnn")) and not isinstance(value, type)
+
+
+def _check_device(value: Any) -> None:
+    from tl_dyck.environment import check_device
+
+    check_device(value)
+
+
+#: Checks of values, by the names of parameters that mean the same everywhere.
+_RANGES: dict[str, Callable[[Any], object]] = {
+    "seed": check_seed,
+    "time_limit": check_time_limit,
+    "device": _check_device,
+}
 
 
 def _options(hint: Any, scope: _Scope) -> dict[str, _Kind | None]:
@@ -265,7 +311,7 @@ def _array(hint: Any) -> _Kind:
     least = len(dims) - some
 
     def fits(value: Any) -> bool:
-        if not isinstance(value, hint.array_type):
+        if not isinstance(value, hint.array_type) or getattr(value, "is_meta", False):
             return False
         right = value.ndim >= least if some else value.ndim == least
         return right and str(value.dtype).rpartition(".")[2].startswith(numbers)

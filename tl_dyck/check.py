@@ -180,8 +180,9 @@ def _real(name: str, value: object) -> float:
 def shown(value: object) -> str:
     """A value in a message: a line of it, and its type."""
     if hasattr(value, "dtype") and getattr(value, "shape", ()):  # not its numbers
-        return f"{value.dtype} of shape {list(value.shape)} ({type(value).__name__})"
-    text = " ".join(repr(value).split())
+        place = " on meta, without numbers" if getattr(value, "is_meta", False) else ""
+        return f"{value.dtype} of shape {list(value.shape)}{place} ({type(value).__name__})"
+    text = " ".join("".join(c if c.isprintable() else " " for c in repr(value)).split())
     return f"{text if len(text) <= 80 else text[:79] + '…'} ({type(value).__name__})"
 
 

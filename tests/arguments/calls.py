@@ -620,6 +620,37 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "training.load_result": {"folder": lambda: study().run_folder("gpt", 0)},
 }
 
+#: Where work begins that takes seconds: what is taken is not done again for every value.
+STOPPED = {
+    "finetuned_importance": ("tl_dyck.ablation.tuning", "Tuner.step"),
+    "leave_one_out_importance": ("tl_dyck.ablation.leave_one_out", "_without"),
+    "reproduce": ("tl_dyck.studies.reproduction", "run_sweep"),
+    "run_study": ("tl_dyck.studies.run", "run_sweep"),
+    "judge.judge_methods": ("tl_dyck.judge.run", "run_sweep"),
+    "judge.make_case": ("tl_dyck.judge.cases", "sealed_case"),
+    "studies.TrainExperiment.run_together": ("tl_dyck.studies.train", "train_seeds"),
+    "studies.TrainExperiment.run": ("tl_dyck.studies.train", "train"),
+    "studies.Measurement.measure": ("tl_dyck.studies.measurement", "certify_dyck"),
+    "text.train_text": ("tl_dyck.text.training", "build_text_model"),
+}
+
+#: Those that are given though they have a default, so that less is done.
+SMALL = ("n", "chunk", "n_bootstrap", "progress", "n_ctx", "lengths")
+
+#: Where work begins that takes seconds: what is taken is not done again for every value.
+STOPPED = {
+    "finetuned_importance": "tl_dyck.ablation.tuning.Tuner.step",
+    "leave_one_out_importance": "tl_dyck.ablation.leave_one_out._without",
+    "reproduce": "tl_dyck.studies.reproduction.run_sweep",
+    "run_study": "tl_dyck.studies.run.run_sweep",
+    "judge.judge_methods": "tl_dyck.judge.run.run_sweep",
+    "judge.make_case": "tl_dyck.judge.cases.sealed_case",
+    "studies.TrainExperiment.run_together": "tl_dyck.studies.train.train_together",
+    "studies.TrainExperiment.run": "tl_dyck.studies.train.train_together",
+    "studies.Measurement.measure": "tl_dyck.studies.measurement.certify_dyck",
+    "text.train_text": "tl_dyck.text.training.build_text_model",
+}
+
 #: What methods are called on, by class.
 ON: dict[str, Callable[[], Any]] = {
     "AutomatonTask": automaton,

@@ -11,21 +11,44 @@ from typing import Any
 
 import tl_dyck
 
-
 #: Records that functions return and nobody makes; their methods are called all the same.
-RETURNED = set(
-    """
-    TrainResult ablation.Answer ablation.FinetunedImportance ablation.HeadImportance
-    ablation.ImportanceComparison ablation.LeaveOneOutImportance certify.Certificate
-    certify.DyckCertificate certify.DyckCertificates certify.Edit certify.LogitChange
-    certify.Objectives certify.Passage certify.SpaceQuestion certify.Witness certify.WordSpace
-    certify.language.Bounds certify.language.Ending certify.language.LanguageCertificate
-    certify.language.LengthResult certify.language.PrefixFound certify.language.SampledError
-    judge.Fact judge.HeadTruths judge.Judgement judge.Question models.construct.Pruning
-    models.construct.Twins report.widgets.Widget rnn.QueryCarry runs.MergeReport runs.SweepStatus
-    studies.Study text.Ingredients interventions.Eraser
-    """.split()
-)
+RETURNED = {
+    "TrainResult",
+    "ablation.Answer",
+    "ablation.FinetunedImportance",
+    "ablation.HeadImportance",
+    "ablation.ImportanceComparison",
+    "ablation.LeaveOneOutImportance",
+    "certify.Certificate",
+    "certify.DyckCertificate",
+    "certify.DyckCertificates",
+    "certify.Edit",
+    "certify.LogitChange",
+    "certify.Objectives",
+    "certify.Passage",
+    "certify.SpaceQuestion",
+    "certify.Witness",
+    "certify.WordSpace",
+    "certify.language.Bounds",
+    "certify.language.Ending",
+    "certify.language.LanguageCertificate",
+    "certify.language.LengthResult",
+    "certify.language.PrefixFound",
+    "certify.language.SampledError",
+    "judge.Fact",
+    "judge.HeadTruths",
+    "judge.Judgement",
+    "judge.Question",
+    "models.construct.Pruning",
+    "models.construct.Twins",
+    "report.widgets.Widget",
+    "rnn.QueryCarry",
+    "runs.MergeReport",
+    "runs.SweepStatus",
+    "studies.Study",
+    "text.Ingredients",
+    "interventions.Eraser",
+}
 
 
 #: For whoever writes a certifier or a transformation: they are handed what our functions checked.
@@ -99,8 +122,3 @@ def _methods(name: str, owner: type) -> Iterator[Public]:
 
 def _parameters(call: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     return tuple(inspect.signature(call).parameters.values())
-
-
-if __name__ == "__main__":
-    for each in public():
-        print(each.name, [p.name for p in each.parameters])

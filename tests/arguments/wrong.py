@@ -6,6 +6,7 @@ import dis
 import signal
 import traceback
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from tl_dyck.errors import DyckError
 
 SECONDS = 20
 MANY = 300_000
+#: Values that can be called.
+FUNCTIONS = (torch.nn.Linear, type, FunctionType)
 
 
 def values() -> dict[str, Any]:
@@ -68,6 +71,8 @@ def outcome(call: Callable[[], Any], name: str, value: Any) -> str:
         call()
     except Stop:
         return "taken"
+    except Late:
+        return f"not ended after {SECONDS} s, or took all of what has no end"
     except Exception as error:
         return told(error, name, value) or "refused"
     finally:
@@ -89,6 +94,8 @@ def told(error: Exception, name: str, value: Any) -> str | None:
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{last.filename.rpartition('/tl_dyck')[2] or last.filename}:{last.lineno}"
     what = f"{type(error).__name__}: {said.splitlines()[0] if said else ''} ({where})"
+    if isinstance(value, FUNCTIONS) and not isinstance(error, DyckError):
+        return None  # what a function of the user's raises is the user's
     if not (isinstance(error, (DyckError, OSError)) or _raised(error)):
         return f"not ours: {what}"
     if len(said.splitlines()) != 1:
@@ -112,6 +119,8 @@ def _raised(error: Exception) -> bool:
 
 
 def _named(said: str, name: str, value: Any) -> bool:
+    """Whether it says which argument, or which value, it is about."""
     words = {name, name.rstrip("s"), name.replace("_", " "), type(value).__name__}
-    words |= {" ".join(repr(value).split())[:30], str(value)[:30]} - {""}
+    words |= {" ".join(repr(value).split())[:30], str(value)[:30], str(10**12), "token"} - {""}
+    words |= {"text", "empty"} if isinstance(value, str) else set()
     return any(word.lower() in said.lower() for word in words)

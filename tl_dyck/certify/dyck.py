@@ -26,6 +26,7 @@ from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import InsertMatchedPairs
+from tl_dyck.check import WrongTypeError, shown
 from tl_dyck.environment import one_thread
 from tl_dyck.inputs import check_reads
 from tl_dyck.language import DyckDistribution, DyckLanguage
@@ -195,6 +196,10 @@ def certify_dyck(
         certifier: one that accepts `objectives` and `tight` (see `Certifier`), or its name.
         time_limit: seconds per prefix and question.
     """
+    if not hasattr(task, "language") or isinstance(task, type):
+        raise WrongTypeError(
+            f"task must be one of brackets, such as load_task('dyck-2-4'), got {shown(task)}"
+        )
     language = needs_stack(task.language, "certify_dyck is")
     if prefixes is None:
         prefixes = closing_prefixes(

@@ -24,6 +24,7 @@ import functools
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias, final
 
 import torch
@@ -31,6 +32,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.arguments import checked
+from tl_dyck.check import LONGEST, shown
 from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
 
@@ -268,16 +270,19 @@ def as_tokens(tokens: Tokens) -> tuple[int, ...]:
         TypeError: not a 1-dimensional sequence of integers.
         SpaceError: a negative token.
     """
-    if isinstance(tokens, Tensor):
-        tokens = tokens.tolist()
     if isinstance(tokens, (str, bytes)):
         raise TypeError(f"expected token ids, not the text {tokens!r}; tokenize it first.")
+    given = tokens
     try:
-        plain = tuple(map(operator.index, tokens))
-    except TypeError as error:
+        if isinstance(tokens, Tensor):
+            tokens = tokens.tolist()
+        plain = tuple(map(operator.index, islice(tokens, LONGEST + 1)))
+    except (TypeError, NotImplementedError) as error:  # the latter: a tensor on meta
         raise TypeError(
-            f"a string is a 1-dimensional sequence of token ids, not {tokens!r}."
+            f"tokens are a 1-dimensional sequence of ids, not {shown(given)}."
         ) from error
+    if len(plain) > LONGEST:
+        raise SpaceError(f"tokens are more than {LONGEST:,}, which no string has.")
     if any(token < 0 for token in plain):
         raise SpaceError(f"a token cannot be negative: {min(plain)}.")
     return plain

@@ -15,6 +15,7 @@ from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import Rewrite, SpaceError, Transformation
+from tl_dyck.check import WrongTypeError, shown
 from tl_dyck.language.alphabet import Symbols
 
 _PIECE = re.compile(r"\s*(?:\w+(?:['’]\w+)*|[^\w\s]+)|\s+$")
@@ -100,6 +101,8 @@ def word_space(
     Raises:
         SpaceError: the tokens of the text are not those of its words side by side.
     """
+    if not hasattr(tokenizer, "encode") or isinstance(tokenizer, type):
+        raise WrongTypeError(f"tokenizer must be one of transformers, got {shown(tokenizer)}")
 
     def encode(piece: str) -> tuple[int, ...]:
         return tuple(tokenizer.encode(piece, add_special_tokens=False))

@@ -16,6 +16,7 @@ from torch import Tensor
 from tl_dyck.ablation.compare import Answer
 from tl_dyck.arguments import checked
 from tl_dyck.check import check_instance, check_length
+from tl_dyck.inputs import one_model
 from tl_dyck.interventions import hide_keys, key_of_each, run
 from tl_dyck.judge.facts import TIE, Enumeration, head_facts, margins
 from tl_dyck.judge.protocol import JudgeError
@@ -125,6 +126,7 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
             ahead.
     """
     check_instance("task", task, DyckTask, "a task of brackets, such as load_task('dyck-2-4')")
+    one_model(model, "head_truths")
     if model.cfg.attention_dir != "causal":
         raise JudgeError("a model that looks ahead sees the bracket that it is asked for")
     length = check_length(length, least=3, most=model.cfg.n_ctx - 1)

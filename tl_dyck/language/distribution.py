@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tl_dyck.arguments import checked
-from tl_dyck.check import check_integer, check_length
+from tl_dyck.check import MOST_DRAWS, check_integer, check_length
 from tl_dyck.language.chain import choice_nats, depth_chain, free_open_probability
 from tl_dyck.language.checks import DyckStringError, check_length_of, check_mode
 from tl_dyck.language.dyck import DyckLanguage
@@ -294,7 +294,8 @@ class DyckDistribution:
         device: str | torch.device,
     ) -> Tensor:
         check_mode(mode)
-        n, length = check_integer("n", n, least=0), check_length_of(length, mode, least=0)
+        n = check_integer("n", n, least=0, most=MOST_DRAWS)
+        length = check_length_of(length, mode, least=0)
         if generator is None:
             seed = torch.Generator().seed()
         else:

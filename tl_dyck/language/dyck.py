@@ -218,7 +218,8 @@ class DyckLanguage(Language):
 
     def others_of_type(self, tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch pos key"]:
         """Of each position the opening brackets up to it of its top's type, but not the top."""
-        here, top = torch.arange(tokens.shape[-1], device=tokens.device), self.top_of_stack(tokens)
+        top = self.top_of_stack(tokens)
+        here = torch.arange(tokens.shape[-1], device=tokens.device)
         same = tokens[..., None, :] == tokens.gather(-1, top.clamp_min(0))[..., None]
         others = self.is_open(tokens)[..., None, :] & same & (here <= here[:, None])
         found: Tensor = others & (here != top[..., None]) & (top >= 0)[..., None]

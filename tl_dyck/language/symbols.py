@@ -95,11 +95,14 @@ class Language(ABC):
             not isinstance(tokens, Tensor)
             or tokens.dtype.is_floating_point
             or tokens.dtype == torch.bool
+            or tokens.dtype.is_complex
+            or tokens.is_meta
         ):
             kind = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
+            place = " on meta" if getattr(tokens, "is_meta", False) else ""
             raise TypeError(
-                f"tokens must be a tensor of integers, got {kind}; use parse(text) for text, "
-                "or tokens.long()"
+                f"tokens must be a tensor of integers, got {kind}{place}; use parse(text) for "
+                "text, or tokens.long()"
             )
         tokens = tokens.long()
         if tokens.numel() and (int(tokens.min()) < 0 or int(tokens.max()) > self.bos_token):

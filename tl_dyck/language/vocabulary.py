@@ -11,12 +11,15 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, WrongValueError, check_integer
+from tl_dyck.check import WrongTypeError, WrongValueError, check_integer, shown
 from tl_dyck.errors import DyckError
 from tl_dyck.language.checks import in_order
 from tl_dyck.language.symbols import Language
 
 _LARGEST_ID = 2**63 - 1  # of a tensor
+
+
+_MOST_IDS = 10_000_000  # ids of a model: the largest vocabularies have some hundred thousand
 
 
 class VocabularyError(DyckError, ValueError):
@@ -103,6 +106,11 @@ class Vocabulary:
         Raises:
             VocabularyError: it has no BOS, or a bracket is not one token of its own.
         """
+        if not hasattr(tokenizer, "get_vocab") or isinstance(tokenizer, type):
+            raise WrongTypeError(
+                f"tokenizer must be one of transformers, got {shown(tokenizer)}; give "
+                "Vocabulary(language, brackets=…, bos=…)"
+            )
         known = tokenizer.get_vocab()
         missing = [bracket for bracket in language.alphabet if bracket not in known]
         if missing:
@@ -141,7 +149,7 @@ class Vocabulary:
         Raises:
             VocabularyError: the model has not so many ids.
         """
-        d_vocab = check_integer("d_vocab", d_vocab, least=1)
+        d_vocab = check_integer("d_vocab", d_vocab, least=1, most=_MOST_IDS)
         if self.largest >= d_vocab:
             raise VocabularyError(
                 f"id {self.largest} is not in a vocabulary of d_vocab={d_vocab}: {self!r}"

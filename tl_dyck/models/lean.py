@@ -18,11 +18,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS, canonical_activation
+from tl_dyck.arguments import checked
 from tl_dyck.decoder import departures, hooked_at
 from tl_dyck.models.hooked import TransformerBlock, own
 from tl_dyck.models.transformer import DyckTransformer
 
 
+@checked
 def lean_logits(
     model: DyckTransformer, tokens: Int[Tensor, "batch pos"]
 ) -> Float[Tensor, "batch pos d_vocab"]:

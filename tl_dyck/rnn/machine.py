@@ -130,6 +130,7 @@ class TwoLayerRNN(torch.nn.Module):
             return -1
         return self._pack(-1, 0) if self.config.state == "position+depth" else 0
 
+    @checked
     def next_state(
         self, state: Int[Tensor, "*batch"] | int, token: Int[Tensor, "*batch"] | int
     ) -> Int[Tensor, "*batch"]:
@@ -148,6 +149,7 @@ class TwoLayerRNN(torch.nn.Module):
             return state + self._depth_change(token)
         return state + self._pack(1, 0) - self._pack(0, 0) + self._depth_change(token)
 
+    @checked
     def states(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
         """Layer 1 over whole strings: the state after each token.
 
@@ -170,6 +172,7 @@ class TwoLayerRNN(torch.nn.Module):
         depths = self._depth_change(tokens).cumsum(-1)
         return depths if self.config.state == "depth" else self._pack(positions, depths)
 
+    @checked
     def embed(
         self, tokens: Int[Tensor, "*batch"], states: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch d_model"]:
@@ -183,20 +186,24 @@ class TwoLayerRNN(torch.nn.Module):
         positions, depths = self._unpack(states)
         return self.W_E[tokens, self._clip(tokens, depths)] + self.W_pos[positions]
 
+    @checked
     def query(self, r: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch head d_head"]:
         """Query of each head, already divided by the model's attn_scale: a score is q · k."""
         return self._project(r, self.W_Q, self.b_Q) / self.config.attn_scale
 
+    @checked
     def key(self, r: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch head d_head"]:
         """Key of each head."""
         return self._project(r, self.W_K, self.b_K)
 
+    @checked
     def value(self, r: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch head d_head"]:
         """Value of each head."""
         return self._project(r, self.W_V, self.b_V)
 
     # ------------------------------------------------------------------ readout
 
+    @checked
     def readout(
         self, r: Float[Tensor, "*batch d_model"], z: Float[Tensor, "*batch head d_head"]
     ) -> Float[Tensor, "*batch d_vocab_out"]:
@@ -219,6 +226,7 @@ class TwoLayerRNN(torch.nn.Module):
 
     # ------------------------------------------------------------------ whole strings
 
+    @checked
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits at every position.
 
@@ -232,6 +240,7 @@ class TwoLayerRNN(torch.nn.Module):
         z = attend_causal(self.query(r), self.key(r), self.value(r))
         return self.readout(r, z)
 
+    @checked
     def last_logits(
         self, tokens: Int[Tensor, "batch pos"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch d_vocab_out"]:
@@ -278,6 +287,7 @@ class TwoLayerRNN(torch.nn.Module):
         sums = empty_accumulator(shape, self.config.d_head, dtype=self.dtype, device=self.device)
         return QueryCarry(state, queries, sums)
 
+    @checked
     def step(
         self, carry: QueryCarry, token: Int[Tensor, " batch"]
     ) -> tuple[QueryCarry, Float[Tensor, "batch d_vocab_out"]]:
@@ -306,6 +316,7 @@ class TwoLayerRNN(torch.nn.Module):
         tokens = self.config.read(text, prepend_bos=prepend_bos)
         return torch.tensor([tokens], device=self.device)
 
+    @checked
     def to_str_tokens(self, tokens: Int[Tensor, " pos"]) -> list[str]:
         """The text of each token."""
         alphabet = self.config.alphabet
@@ -316,6 +327,7 @@ class TwoLayerRNN(torch.nn.Module):
                 raise DyckStringError(f"token {token} is not one of 0..{len(alphabet) - 1}.")
         return [alphabet[token] for token in tokens.tolist()]
 
+    @checked
     def to_string(self, tokens: Int[Tensor, " pos"]) -> str:
         """The text of a string of tokens, BOS dropped."""
         self.to_str_tokens(tokens)
