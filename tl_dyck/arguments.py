@@ -35,6 +35,8 @@ class _Kind:
 
     words: str
     fits: Callable[[Any], bool]
+    depth: int = 0
+    """Of collections, how deep they are nested, as arrays in place of them have dimensions."""
 
 
 def checked(target: Target) -> Target:
@@ -148,11 +150,17 @@ def _check_device(value: Any) -> None:
     check_device(value)
 
 
+def _check_name(value: Any) -> None:
+    if isinstance(value, str) and not value.isprintable():
+        raise WrongValueError(f"name must be a text without control characters, got {value!r:.80}")
+
+
 #: Checks of values, by the names of parameters that mean the same everywhere.
 _RANGES: dict[str, Callable[[Any], object]] = {
     "seed": check_seed,
     "time_limit": check_time_limit,
     "device": _check_device,
+    "name": _check_name,
 }
 
 
@@ -280,15 +288,23 @@ def _container(origin: type, parts: tuple[Any, ...], scope: _Scope) -> _Kind:
                 )
             ),
         )
+    if origin is list:  # which callers tell from a tensor, or change
+        return _Kind(
+            f"a list{among}",
+            lambda value: isinstance(value, (list, tuple)) and (_elements(value, inside)),
+        )
     in_order = issubclass(origin, abc.Sequence)
     return _Kind(
         f"{'a sequence' if in_order else 'a collection'}{among}",
         lambda value: _is_collection(value, in_order) and _elements(value, inside),
+        1 + (0 if inside is None else inside.depth),
     )
 
 
 def _is_collection(value: Any, in_order: bool) -> bool:
-    if isinstance(value, (str, bytes, bytearray, type)) or getattr(value, "ndim", 1) == 0:
+    if isinstance(value, (str, bytes, bytearray, type)) or getattr(value, "is_meta", False):
+        return False
+    if getattr(value, "ndim", 1) == 0:
         return False
     if in_order:
         unordered = isinstance(value, (abc.Set, abc.Mapping))
@@ -298,7 +314,12 @@ def _is_collection(value: Any, in_order: bool) -> bool:
 
 def _elements(value: Any, inside: _Kind | None) -> bool:
     """Whether what is in a list or tuple fits; nothing is taken from what can be read but once."""
-    if inside is None or not isinstance(value, (list, tuple, set, frozenset)):
+    if inside is None:
+        return True
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        flat = value.reshape(-1)[:1].tolist() if value.ndim == 1 + inside.depth else [None]
+        return inside.depth > 0 < value.ndim or all(map(inside.fits, flat))
+    if not isinstance(value, (list, tuple, set, frozenset)):
         return True
     return len(value) > _LOOKED_AT or all(inside.fits(one) for one in value)
 
@@ -341,7 +362,7 @@ def _among(value: Any, choices: tuple[Any, ...]) -> bool:
 
 
 def _is_integer(value: Any) -> bool:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or getattr(value, "ndim", 0) != 0:
         return False
     try:
         operator.index(value)

@@ -141,6 +141,14 @@ def check_lengths(
     return tuple(check_length(one, name, least, most) for one in given)
 
 
+def check_several(name: str, values: Iterable[Any], most: int = MOST_LENGTHS) -> tuple[Any, ...]:
+    """Values as a tuple, of which there may be so many: what has no end is refused."""
+    given = tuple(islice(values, most + 1))
+    if len(given) > most:
+        raise WrongValueError(f"{name} must be at most {most:,}, got more")
+    return given
+
+
 def check_distinct(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
     """Values, at least one and none of them twice."""
     given = tuple(values)

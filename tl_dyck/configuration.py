@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 from typing_extensions import Self
 
 from tl_dyck.arguments import check_field, checked
-from tl_dyck.check import WrongTypeError, check_integer, check_number
+from tl_dyck.check import WrongTypeError, check_integer, check_number, shown
 from tl_dyck.json_values import plain
 from tl_dyck.registry import unknown_name
 
@@ -88,7 +88,7 @@ class Configuration:
         Messages have `called`, such as "training.", before the fields' names.
         """
         if not isinstance(values, Mapping):
-            raise WrongTypeError(f"{cls.__name__} must be an object, got {values!r:.80}")
+            raise WrongTypeError(f"{cls.__name__} must be an object, got {shown(values)}")
         known = [f"{called}{entry.name}" for entry in fields(cls)]
         for name in values:
             if f"{called}{name}" not in known:

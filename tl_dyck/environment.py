@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from joblib import cpu_count
 
+from tl_dyck.check import shown
+
 
 def environment() -> dict[str, Any]:
     """Versions and hardware, for the record."""
@@ -55,8 +57,9 @@ def check_device(name: Any) -> Any:
         ValueError,
     ) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
+        what = repr(name) if isinstance(name, str) else shown(name)
         raise ValueError(
-            f"device {name!r} cannot be used: {reason}; name another, such as cpu or cuda"
+            f"device {what} cannot be used: {reason}; name another, such as cpu or cuda"
         ) from error
     return name
 

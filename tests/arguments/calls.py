@@ -72,7 +72,7 @@ def folder() -> Path:
 
 @cache
 def saved() -> Path:
-    return Path(tl_dyck.save_model(model(), folder() / "model"))
+    return Path(tl_dyck.save_model(minimal(), folder() / "model"))
 
 
 @cache
@@ -196,6 +196,14 @@ def judgement() -> Any:
 
 
 @cache
+def judge_folder() -> Path:
+    suite = judge.Suite(name="mine", first_seed=0, sizes={"uniform": 1})
+    path = folder() / "judged"
+    judge.judge_methods(suite, path, ["oracle", "chance"], n_jobs=1, progress=False)
+    return path
+
+
+@cache
 def space() -> Any:
     return certify.PerturbationSpace([(certify.SwapAdjacent(), 1)])
 
@@ -265,7 +273,11 @@ def foreign() -> Any:
 
 @cache
 def arena_file() -> Path:
-    return folder() / "no-arena.pt"
+    from tests.models.test_arena import random_state
+
+    path = folder() / "arena.pt"
+    torch.save(random_state(), path)
+    return path
 
 
 _names = itertools.count()
@@ -423,7 +435,7 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     },
     "train": {"options": short, "folder": lambda: None},
     "train_seeds": {"seeds": lambda: 1, "options": short, "n_jobs": lambda: 1},
-    "save_model": {"folder": lambda: folder() / "again"},
+    "save_model": {"folder": lambda: folder() / "again", "model": minimal},
     "write_report": {"path": lambda: folder() / "study.html"},
     "ablation.ImportanceComparison.correlation": {
         "group": lambda: "all",
@@ -534,7 +546,7 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "judge.declare_method": {"*kinds": lambda: "needed", "yes": lambda: "always"},
     "judge.judge": {"method": lambda: sure, "suite": lambda: [("uniform", 0)]},
     "judge.judge_methods": {"folder": lambda: folder() / "judge"},
-    "judge.load_judgement": {},
+    "judge.load_judgement": {"folder": judge_folder},
     "judge.make_case": {},
     "judge.score_edges": {"above": lambda: 0.5},
     "judge.score_heads": {"above": lambda: 0.5},

@@ -52,7 +52,12 @@ RETURNED = {
 
 
 #: For whoever writes a certifier or a transformation: they are handed what our functions checked.
-INNER = ("certify.Objectives.", "certify.language.Profiles.", "language.Language.")
+INNER = (
+    "certify.Objectives.",
+    "certify.language.Profiles.",
+    "language.Language.",
+    "errors.is_refusal",
+)
 
 
 @dataclass(frozen=True)
@@ -91,8 +96,14 @@ def public() -> Iterator[Public]:
     """All that takes arguments, but exceptions, protocols, `RETURNED` and `INNER`."""
     for each in _all():
         inner = each.name.startswith(INNER) or each.attribute == "rewrites"
-        if each.parameters and not inner:
+        if any(is_tried(parameter) for parameter in each.parameters) and not inner:
             yield each
+
+
+def is_tried(parameter: inspect.Parameter) -> bool:
+    """Not what is handed on to another function."""
+    several = parameter.kind is parameter.VAR_POSITIONAL and "Any" in str(parameter.annotation)
+    return parameter.kind is not parameter.VAR_KEYWORD and not several
 
 
 def _all() -> Iterator[Public]:

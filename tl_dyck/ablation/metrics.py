@@ -119,6 +119,7 @@ def check_tokens(model: Any, data: Any, where: Any = None) -> Int[Tensor, "batch
         or data.is_floating_point()
         or data.is_complex()
         or data.dtype == torch.bool
+        or data.is_meta
     ):
         kind = f"a tensor of {data.dtype}" if isinstance(data, Tensor) else type(data).__name__
         raise TypeError(

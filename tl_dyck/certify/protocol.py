@@ -28,6 +28,7 @@ from tl_dyck.certify.certificate import Certificate, Status, Witness
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.spaces import PerturbationSpace
+from tl_dyck.check import check_integer
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import Registry
 from tl_dyck.rnn import TwoLayerRNN
@@ -128,6 +129,7 @@ def conclude(
         "certified" if `lower` is positive, "falsified" if the string's margin is negative by more
         than its rounding error, else "unknown".
     """
+    target = check_integer("target", target, least=0, most=rnn.config.d_vocab_out - 1)
     string = tokens if string is None else string
     if upper == math.inf:
         wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)

@@ -14,7 +14,7 @@ Others are plugged in like the built-in ones below, by decorator, or by entry po
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
 
@@ -33,7 +33,7 @@ from tl_dyck.certify.transformations import (
 from tl_dyck.files import CorruptFileError, read_json
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.registry import Registry
+from tl_dyck.registry import Registry, unknown_name
 
 
 @final
@@ -66,6 +66,8 @@ class Resources:
         Raises:
             SpaceError: it is missing, and transformation `name` needs it.
         """
+        if field not in (known := [each.name for each in fields(self)]):
+            raise unknown_name("field", field, known)
         value = getattr(self, field)
         if value is None:
             raise SpaceError(

@@ -30,6 +30,7 @@ from tl_dyck.certify.automaton import StringAutomaton
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.lattice import KEEP, Lattice, Option, SpaceTooLargeError
 from tl_dyck.certify.transformations import SpaceError, Tokens, Transformation, as_tokens
+from tl_dyck.check import MOST_DRAWS, check_instance, check_integer, check_several
 
 
 @final
@@ -158,6 +159,7 @@ class PerturbationSpace:
         """`n` strings, drawn independently and uniformly from the distinct ones."""
         automaton = self._automaton(tokens)
         rng = random.Random(int(torch.randint(2**62, (1,), generator=generator)))
+        n = check_integer("n", n, least=0, most=MOST_DRAWS)
         return [automaton.draw(rng) for _ in range(n)]
 
     @checked
@@ -175,7 +177,10 @@ class PerturbationSpace:
     @checked
     def edits_of(self, lattice: Lattice, path: Iterable[int]) -> tuple[Edit, ...]:
         """The rewritings on a path, given as indices of options."""
-        options = (lattice.options[index] for index in path)
+        indices = check_several("path", path)
+        for index in indices:
+            check_integer("path", index, least=0, most=len(lattice.options) - 1)
+        options = (lattice.options[index] for index in indices)
         return tuple(
             Edit(self.names[o.kind], o.start, lattice.tokens[o.start : o.end], o.emits)
             for o in options
@@ -216,7 +221,10 @@ def placed(edits: Iterable[Edit]) -> list[tuple[Edit, int]]:
     """Edits from left to right, each with where its insertion begins *in the edited string*."""
     places, shift = [], 0
     # a gap comes before what follows it
-    for edit in sorted(edits, key=lambda edit: (edit.start, len(edit.removed))):
+    given = check_several("edits", edits)
+    for edit in given:
+        check_instance("edits", edit, Edit, "of the class Edit")
+    for edit in sorted(given, key=lambda edit: (edit.start, len(edit.removed))):
         places.append((edit, edit.start + shift))
         shift += len(edit.inserted) - len(edit.removed)
     return places

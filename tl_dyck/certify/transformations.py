@@ -32,12 +32,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.arguments import checked
-from tl_dyck.check import LONGEST, shown
+from tl_dyck.check import shown
 from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
 
 STOP_WORDS = ("a", "and", "the", "of", "to")
 """What ARC's T_DelStop deletes (Zhang et al., arXiv 2102.07818)."""
+
+_MOST_TOKENS = 100_000  # of a string that is certified
 
 Tokens: TypeAlias = "Iterable[int] | Int[Tensor, ' _pos']"
 
@@ -276,13 +278,13 @@ def as_tokens(tokens: Tokens) -> tuple[int, ...]:
     try:
         if isinstance(tokens, Tensor):
             tokens = tokens.tolist()
-        plain = tuple(map(operator.index, islice(tokens, LONGEST + 1)))
+        plain = tuple(map(operator.index, islice(tokens, _MOST_TOKENS + 1)))
     except (TypeError, NotImplementedError) as error:  # the latter: a tensor on meta
         raise TypeError(
             f"tokens are a 1-dimensional sequence of ids, not {shown(given)}."
         ) from error
-    if len(plain) > LONGEST:
-        raise SpaceError(f"tokens are more than {LONGEST:,}, which no string has.")
+    if len(plain) > _MOST_TOKENS:
+        raise SpaceError(f"tokens are more than {_MOST_TOKENS:,}, which no string has.")
     if any(token < 0 for token in plain):
         raise SpaceError(f"a token cannot be negative: {min(plain)}.")
     return plain

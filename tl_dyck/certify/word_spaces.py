@@ -101,7 +101,7 @@ def word_space(
     Raises:
         SpaceError: the tokens of the text are not those of its words side by side.
     """
-    if not hasattr(tokenizer, "encode") or isinstance(tokenizer, type):
+    if not hasattr(tokenizer, "encode") or isinstance(tokenizer, (type, str)):
         raise WrongTypeError(f"tokenizer must be one of transformers, got {shown(tokenizer)}")
 
     def encode(piece: str) -> tuple[int, ...]:

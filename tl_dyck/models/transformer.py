@@ -14,7 +14,7 @@ from tqdm.auto import trange
 from transformer_lens.utilities import USE_DEFAULT_VALUE, sample_logits
 
 from tl_dyck.arguments import checked
-from tl_dyck.check import check_integer
+from tl_dyck.check import check_integer, check_number
 from tl_dyck.language import build_tokenizer
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.embeddings import DepthEmbed
@@ -89,6 +89,8 @@ class DyckTransformer(HookedTransformer):
 
         Unless, that is, `truncate=True`.
         """
+        if isinstance(input, (list, tuple)) and not input:
+            raise ValueError("input must be a text or a list of them, got an empty list")
         kwargs.setdefault("truncate", False)
         tokens: Tensor = super().to_tokens(input, *args, **kwargs)
         self._check_length(tokens)
@@ -145,6 +147,7 @@ class DyckTransformer(HookedTransformer):
         if return_type not in ("input", "str", "tokens"):
             raise unknown_name("return_type", return_type, ("input", "str", "tokens"))
         max_new_tokens = check_integer("max_new_tokens", max_new_tokens, least=1)
+        check_drawing(top_k, top_p, temperature, freq_penalty)
         tokens, mask = self._prompts(input, prepend_bos)
         self._check_length(tokens, max_new_tokens)
         bos = self.language.bos_token
@@ -184,7 +187,7 @@ class DyckTransformer(HookedTransformer):
                     "give tokens as [batch, pos], for example tokens[None], "
                     f"not {list(input.shape)}"
                 )
-            return input.to(self.cfg.device), None
+            return self.language.check_tokens(input).to(self.cfg.device), None
         if not input and not isinstance(input, str):
             raise ValueError("there is no prompt in the list; for the empty string, give ['']")
         rows = [
@@ -209,6 +212,18 @@ class DyckTransformer(HookedTransformer):
                 f"{length} tokens (BOS included) exceed this model's n_ctx={self.cfg.n_ctx}; "
                 f"shorten the string, or build the model with get_config(…, n_ctx={length})"
             )
+
+
+def check_drawing(
+    top_k: int | None, top_p: float | None, temperature: float, freq_penalty: float
+) -> None:
+    """Refuse what `generate` cannot draw by; the names are its arguments'."""
+    if top_k is not None:
+        check_integer("top_k", top_k, least=1)
+    if top_p is not None:
+        check_number("top_p", top_p, least=0.0, most=1.0, above=True)
+    check_number("temperature", temperature, least=0.0)
+    check_number("freq_penalty", freq_penalty)
 
 
 @checked

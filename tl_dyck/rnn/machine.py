@@ -52,6 +52,7 @@ from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS, unit_norm
 from tl_dyck.arguments import checked
+from tl_dyck.check import MOST_DRAWS, check_integer
 from tl_dyck.language.checks import DyckStringError
 from tl_dyck.language.depth import clip_depth, depth_steps
 from tl_dyck.rnn.attention import (
@@ -141,6 +142,7 @@ class TwoLayerRNN(torch.nn.Module):
         """
         state = torch.as_tensor(state, device=self.device)
         token = torch.as_tensor(token, device=self.device)
+        self._check_tokens(token)
         if self.config.state == "none":
             return torch.zeros_like(token)
         if self.config.state == "position":
@@ -177,6 +179,7 @@ class TwoLayerRNN(torch.nn.Module):
         self, tokens: Int[Tensor, "*batch"], states: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch d_model"]:
         """r_i, the residual stream before the block, from a token and the state after it."""
+        self._check_tokens(tokens)
         if self.config.state == "none":
             return self.W_E[tokens]
         if self.config.state == "position":
@@ -213,6 +216,8 @@ class TwoLayerRNN(torch.nn.Module):
         m ← LN_C(m) (Eq. 49);  m ← m + MLP(ln2(m));  logits = ln_final(m) W_U + b_U.
         Steps the model does not have are left out.
         """
+        self._check_width("r", r, self.config.d_model)
+        self._check_width("z", z, self.config.d_head)
         attn_out = torch.einsum("...he,hed->...d", z, self.W_O) + self.b_O
         if self.config.ln_c is not None:
             attn_out = unit_norm(attn_out, self.config.ln_c)
@@ -281,6 +286,7 @@ class TwoLayerRNN(torch.nn.Module):
                 "a model with positions is not read token by token, for its queries are not known "
                 "before the last; give whole strings."
             )
+        batch = check_integer("batch", batch, least=0, most=MOST_DRAWS)
         state = torch.full((batch,), self.start_state, device=self.device)
         queries = self.query(self.W_E.reshape(-1, self.config.d_model))
         shape = (batch, len(queries), self.config.n_heads)
@@ -336,6 +342,7 @@ class TwoLayerRNN(torch.nn.Module):
     # ------------------------------------------------------------------ parts
 
     def _project(self, r: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        self._check_width("r", r, self.config.d_model)
         return torch.einsum("...d,hde->...he", self._norm("ln1", r), weight) + bias
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
@@ -373,6 +380,10 @@ class TwoLayerRNN(torch.nn.Module):
     def _unpack(self, states: Tensor) -> tuple[Tensor, Tensor]:
         width = 2 * self.config.n_ctx + 1
         return states.div(width, rounding_mode="floor"), states % width - self.config.n_ctx
+
+    def _check_width(self, name: str, given: Tensor, width: int) -> None:
+        if given.shape[-1] != width:
+            raise RNNInputError(f"{name} must be [..., {width}], got {list(given.shape)}.")
 
     def _check_tokens(self, tokens: Tensor) -> None:
         if not tokens.numel():
