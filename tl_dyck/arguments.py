@@ -17,11 +17,19 @@ import typing
 from collections import abc
 from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar, cast
 
-from tl_dyck.check import WrongTypeError, WrongValueError, check_seed, check_time_limit, shown
+from tl_dyck.check import (
+    WrongTypeError,
+    WrongValueError,
+    check_draws,
+    check_level,
+    check_seed,
+    check_time_limit,
+    shown,
+)
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 
@@ -151,8 +159,10 @@ def _check_device(value: Any) -> None:
 
 
 def _check_name(value: Any) -> None:
-    if isinstance(value, str) and not value.isprintable():
-        raise WrongValueError(f"name must be a text without control characters, got {value!r:.80}")
+    if isinstance(value, str) and not (value and value.isprintable()):
+        raise WrongValueError(
+            f"name must be a text that is not empty, without control characters, got {value!r:.80}"
+        )
 
 
 #: Checks of values, by the names of parameters that mean the same everywhere.
@@ -161,6 +171,8 @@ _RANGES: dict[str, Callable[[Any], object]] = {
     "time_limit": check_time_limit,
     "device": _check_device,
     "name": _check_name,
+    "n_bootstrap": partial(check_draws, name="n_bootstrap"),
+    "level": check_level,
 }
 
 
@@ -216,7 +228,11 @@ def _kind(hint: Any, scope: _Scope) -> _Kind | None:
     if origin is typing.Annotated:
         return _kind(parts[0], scope)
     if origin is type:
-        return _Kind("a class", lambda value: isinstance(value, type))
+        base = parts[0] if isinstance(parts[0], type) and not _is_stand_in(parts[0]) else object
+        return _Kind(
+            f"a class of {base.__name__}",
+            lambda value: isinstance(value, type) and issubclass(value, base),
+        )
     if origin is None and hasattr(hint, "array_type"):
         return _array(hint)
     if origin in (abc.Callable, Callable):
@@ -243,6 +259,10 @@ def _instance(kind: Any) -> _Kind | None:
     return _Kind(words, lambda value: isinstance(value, kind))
 
 
+def _is_stand_in(kind: type) -> bool:
+    return isinstance(kind, _ByName)
+
+
 def _name(kind: type) -> str:
     return kind.__name__
 
@@ -261,8 +281,8 @@ def _union(kinds: list[_Kind | None]) -> _Kind | None:
     known = [kind for kind in kinds if kind is not None]
     if len(known) < len(kinds):
         return None
-    if _PLAIN[os.PathLike] in known:  # a text beside it is a path as well
-        known = [kind for kind in known if kind is not _PLAIN[str]]
+    if _PLAIN[Path] in known and _PLAIN[str] in known:  # a text is a path as well
+        known = [_PATH, *(kind for kind in known if kind not in (_PLAIN[Path], _PLAIN[str]))]
     words = " or ".join(dict.fromkeys(kind.words for kind in known))
     return _Kind(words, lambda value: any(kind.fits(value) for kind in known))
 
@@ -302,12 +322,14 @@ def _container(origin: type, parts: tuple[Any, ...], scope: _Scope) -> _Kind:
 
 
 def _is_collection(value: Any, in_order: bool) -> bool:
-    if isinstance(value, (str, bytes, bytearray, type)) or getattr(value, "is_meta", False):
+    if isinstance(value, (str, bytes, bytearray, type, abc.Mapping)):
+        return False
+    if getattr(value, "is_meta", False):
         return False
     if getattr(value, "ndim", 1) == 0:
         return False
     if in_order:
-        unordered = isinstance(value, (abc.Set, abc.Mapping))
+        unordered = isinstance(value, abc.Set)
         return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not unordered
     return isinstance(value, abc.Iterable)
 
@@ -317,8 +339,8 @@ def _elements(value: Any, inside: _Kind | None) -> bool:
     if inside is None:
         return True
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        flat = value.reshape(-1)[:1].tolist() if value.ndim == 1 + inside.depth else [None]
-        return inside.depth > 0 < value.ndim or all(map(inside.fits, flat))
+        flat = value.reshape(-1)[:1].tolist() if inside.depth == 0 else []
+        return bool(value.ndim == 1 + inside.depth and all(map(inside.fits, flat)))
     if not isinstance(value, (list, tuple, set, frozenset)):
         return True
     return len(value) > _LOOKED_AT or all(inside.fits(one) for one in value)
@@ -405,6 +427,6 @@ _PLAIN: dict[Any, _Kind | None] = {
     bool: _Kind("True or False", _is_bool),
     str: _Kind("a text", lambda value: isinstance(value, str)),
     os.PathLike: _PATH,
-    Path: _PATH,
+    Path: (_OBJECT := _Kind("a pathlib.Path", lambda value: isinstance(value, os.PathLike))),
     abc.Hashable: None,
 }

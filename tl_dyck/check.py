@@ -38,7 +38,7 @@ def check_integer(
         WrongValueError: it is too small or too large.
     """
     try:
-        if isinstance(value, bool):
+        if isinstance(value, bool) or getattr(value, "ndim", 0):
             raise TypeError
         whole = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -176,7 +176,7 @@ def _count(name: str, count: int) -> None:
 
 def _real(name: str, value: object) -> float:
     try:
-        if isinstance(value, (bool, str, bytes)):
+        if isinstance(value, (bool, str, bytes)) or getattr(value, "ndim", 0):
             raise TypeError
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of many elements

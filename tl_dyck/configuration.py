@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 from typing_extensions import Self
 
 from tl_dyck.arguments import check_field, checked
-from tl_dyck.check import WrongTypeError, check_integer, check_number, shown
+from tl_dyck.check import WrongTypeError, WrongValueError, check_integer, check_number, shown
 from tl_dyck.json_values import plain
 from tl_dyck.registry import unknown_name
 
@@ -93,6 +93,14 @@ class Configuration:
         for name in values:
             if f"{called}{name}" not in known:
                 raise unknown_name("parameter", f"{called}{name}", known)
+        lacks = [
+            f"{called}{entry.name}"
+            for entry in fields(cls)
+            if entry.default is MISSING and entry.default_factory is MISSING
+            if entry.name not in values
+        ]
+        if lacks:
+            raise WrongValueError(f"{cls.__name__} lacks {', '.join(lacks)}")
         return cls(**values)
 
 

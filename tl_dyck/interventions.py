@@ -72,6 +72,8 @@ def change_activation(name: str, change: Change, head: int | None = None) -> lis
         change: of ``[batch, pos, d]`` to the same.
         head: changed alone, where activations are ``[batch, pos, head, d]``, as of "hook_z".
     """
+    if head is not None:
+        head = check_integer("head", head, least=0)
 
     def hook(found: Tensor, hook: Any) -> Tensor:
         if head is None:
@@ -114,6 +116,10 @@ def hide_keys(
 @checked
 def key_of_each(key: Int[Tensor, "batch query"]) -> Bool[Tensor, "batch query key"]:
     """What to hide, if each query loses one key; -1 where it loses none."""
+    if bool(((key < -1) | (key >= key.shape[1])).any()):
+        raise WrongValueError(
+            f"key must be a position below {key.shape[1]}, or -1, got {int(key.abs().max())}"
+        )
     return torch.arange(key.shape[1]) == key[..., None]
 
 
@@ -258,6 +264,8 @@ def align(
     """
     steps = check_integer("steps", steps, least=0, most=_MOST_STEPS)
     learning_rate = check_number("learning_rate", learning_rate, 0, above=True)
+    if not bool(start.isfinite().all()):
+        raise WrongValueError("start must be finite, but holds nan or infinite numbers")
     matrix = start.clone().requires_grad_(True)
     optimizer = torch.optim.Adam([matrix], lr=learning_rate)
     for _ in range(steps):

@@ -32,7 +32,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.arguments import checked
-from tl_dyck.check import shown
+from tl_dyck.check import check_integer, shown
 from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
 
@@ -228,6 +228,8 @@ def substitution_table(
     """
     token = {text: index for index, text in enumerate(alphabet)}
     table = {}
+    if k is not None:
+        k = check_integer("k", k, least=1)
     for word, synonyms in words.items():
         known = tuple(
             token[synonym] for synonym in synonyms if synonym in token and synonym != word

@@ -78,6 +78,7 @@ _DERIVED = (
 OPTIONS = (*_SAVED, *_CHOSEN, *RECORDING)
 
 _LARGEST_TABLE = 2**27
+_MOST_LAYERS = 1000
 _LEAST = dict.fromkeys(("n_layers", "n_heads", "d_model", "d_head", "d_mlp", "t_max"), 1)
 _LEAST["n_ctx"] = 2
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
@@ -211,6 +212,14 @@ class DyckTransformerConfig(HookedTransformerConfig):
             if name == "d_head" and self.d_head == -1:
                 self.d_head = max(1, self.d_model // self.n_heads)
             check_integer_fields(self, **{name: least})
+        width = max(self.n_ctx, self.d_mlp or 0, self.n_heads * self.d_head)
+        if width * self.d_model > _LARGEST_TABLE or self.n_layers > _MOST_LAYERS:
+            raise ValueError(
+                f"n_ctx, d_mlp and n_heads * d_head, each times d_model, must be at most "
+                f"{_LARGEST_TABLE:,}, and n_layers {_MOST_LAYERS:,}; got n_ctx={self.n_ctx}, "
+                f"d_mlp={self.d_mlp}, n_heads={self.n_heads}, d_head={self.d_head}, "
+                f"d_model={self.d_model}, n_layers={self.n_layers}"
+            )
         for name in ("mlp", "layer_norm"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be true or false, not {getattr(self, name)!r}")

@@ -34,7 +34,7 @@ def lean_logits(
         model: gradients flow into its parameters.
         tokens: BOS first, on the model's device.
     """
-    batch, length = tokens.shape
+    batch, length = model.language.check_tokens(tokens).shape
     x = model.embed(tokens)
     if model.cfg.position != "none":
         x = x + model.pos_embed.W_pos[:length]

@@ -148,6 +148,13 @@ class DyckTransformer(HookedTransformer):
             raise unknown_name("return_type", return_type, ("input", "str", "tokens"))
         max_new_tokens = check_integer("max_new_tokens", max_new_tokens, least=1)
         check_drawing(top_k, top_p, temperature, freq_penalty)
+        for token in (
+            ends := eos_token_id if isinstance(eos_token_id, (list, tuple)) else [eos_token_id]
+        ):
+            if token is not None:
+                check_integer("eos_token_id", token, least=0, most=self.cfg.d_vocab - 1)
+        if not ends:
+            raise ValueError("eos_token_id must be a token or several, got an empty list")
         tokens, mask = self._prompts(input, prepend_bos)
         self._check_length(tokens, max_new_tokens)
         bos = self.language.bos_token

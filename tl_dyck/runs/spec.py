@@ -17,6 +17,7 @@ from tl_dyck.check import (
     check_distinct,
     check_integer,
     check_seed,
+    shown,
 )
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import unknown_name
@@ -67,7 +68,7 @@ class Sweep:
         if not isinstance(self.experiment, str) or not self.experiment:
             raise SweepError(f"experiment must be a name, not {self.experiment!r:.80}")
         if not isinstance(self.list, (list, tuple)):
-            raise SweepError(f"list must be a list of points, not {self.list!r:.80}")
+            raise SweepError(f"list must be a list of points, not {shown(self.list)}")
         object.__setattr__(self, "seeds", _seeds(self.seeds))
         grid = {name: _values(name, values) for name, values in _flat(self.grid, "grid").items()}
         common = _flat(self.common, "common")
@@ -189,7 +190,7 @@ class Sweep:
         """
         if not isinstance(values, Mapping):
             raise SweepError(
-                f"a sweep is a mapping with the keys {', '.join(_KEYS)}, not {values!r:.80}"
+                f"a sweep is a mapping with the keys {', '.join(_KEYS)}, not {shown(values)}"
             )
         for name in values:
             if name not in _KEYS:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tl_dyck.arguments import checked
+from tl_dyck.errors import DyckError
 from tl_dyck.files import CorruptFileError, read_tensors
 from tl_dyck.intervals import correlation, mean
 from tl_dyck.language.checks import BOS_STRING
@@ -70,6 +71,14 @@ _COLUMNS = {
         "proof",
     ],
 }
+
+
+class NoRunError(DyckError, KeyError):
+    """A study has no run of this family and seed."""
+
+    def __str__(self) -> str:
+        """Return the message as it is; a KeyError shows its repr."""
+        return str(self.args[0])
 
 
 @final
@@ -172,7 +181,7 @@ class Study:
         """Return the folder of one run: its model, its history, its patterns."""
         rows = self.models[(self.models["family"] == family) & (self.models["seed"] == seed)]
         if len(rows) != 1:
-            raise KeyError(f"the study has no run of {family!r} with seed {seed}")
+            raise NoRunError(f"the study has no run of {family!r} with seed {seed}")
         return Store(self.folder).path(str(rows["id"].iloc[0]))
 
 

@@ -14,6 +14,7 @@ from typing import final
 import numpy as np
 
 from tl_dyck.arguments import checked
+from tl_dyck.check import check_instance, check_integer, check_number
 from tl_dyck.errors import DyckError
 from tl_dyck.files import LARGEST_TEXT, read_regular
 from tl_dyck.models.text import CLS, UNKNOWN
@@ -24,6 +25,9 @@ _DIGITS = 18  # of a label
 
 class CorpusError(DyckError, ValueError):
     """Data that cannot be trained on: no usable rows, or labels that are no class numbers."""
+
+
+_MOST_CLASSES = 10_000
 
 
 @final
@@ -39,6 +43,9 @@ class Sentence:
 
     text: str
     label: int
+
+    def __post_init__(self) -> None:
+        check_integer("label", self.label, least=0, most=_MOST_CLASSES)
 
 
 @final
@@ -69,6 +76,7 @@ class Corpus:
         Raises:
             CorpusError: none would be left, on one side or the other.
         """
+        share = check_number("share", share, least=0.0, most=1.0)
         order = np.random.default_rng(0).permutation(len(self.train)).tolist()
         n = round(share * len(order))
         if not 0 < n < len(order):
@@ -120,7 +128,10 @@ def load_sst2() -> Corpus:
 @checked
 def build_words(sentences: Iterable[Sentence]) -> tuple[str, ...]:
     """The vocabulary of some sentences: "<unk>", "<cls>", then words by frequency."""
-    counts = Counter(word for sentence in sentences for word in sentence.text.split())
+    counts: Counter[str] = Counter()
+    for sentence in sentences:
+        check_instance("sentences", sentence, Sentence, "of the class Sentence")
+        counts.update(sentence.text.split())
     words = sorted(counts, key=lambda word: (-counts[word], word))
     return (UNKNOWN, CLS, *(word for word in words if word not in (UNKNOWN, CLS)))
 

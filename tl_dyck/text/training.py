@@ -156,6 +156,8 @@ def text_logits(model: TextTransformer, strings: Sequence[Sequence[int]]) -> Ten
 @torch.no_grad()
 def accuracy(model: TextTransformer, sentences: Sequence[Sentence]) -> float:
     """Share of sentences whose class has the largest logit."""
+    if not len(sentences):
+        raise TextTrainingError("sentences must be at least one, got none")
     right = 0
     for start in range(0, len(sentences), 256):
         part = sentences[start : start + 256]

@@ -59,7 +59,7 @@ class ContrastiveRegularizer:
         Returns:
             the longer strings, and by how many positions each was shifted (2r).
         """
-        batch, length = tokens.shape
+        batch, length = self.language.check_tokens(tokens).shape
         pairs = torch.randint(1, self.language.max_depth + 1, (batch,), generator=generator)
         kind = torch.randint(self.language.n_types, (batch,), generator=generator)
         pairs, kind = pairs.to(tokens.device), kind.to(tokens.device)

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from tl_dyck.arguments import checked
+from tl_dyck.check import WrongTypeError, shown
 from tl_dyck.language import DyckLanguage
 from tl_dyck.report.heatmap import SHADES, color_bar
 from tl_dyck.report.markup import Html, element, scrolling
@@ -19,6 +20,8 @@ def balance_heatmap(result: Any) -> Widget:
     Args:
         result: of `tl_dyck.balance_violation`; its brackets are shown as the default ones.
     """
+    if not hasattr(result, "ratio"):
+        raise WrongTypeError(f"result must be what balance_violation returns, got {shown(result)}")
     n_depths, deepest, k, _ = result.ratio.shape
     names = DyckLanguage(k, deepest).alphabet
     columns = [(i, at) for at in range(deepest) for i in range(k)]
