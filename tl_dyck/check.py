@@ -16,6 +16,7 @@ from tl_dyck.errors import DyckError
 
 LONGEST = 10_000_000  # tokens in a string
 MOST_LENGTHS = 100_000  # lengths in one question
+MOST_GIVEN = 1_000_000  # strings, tokens, edits and the like in one collection
 MOST_SEEDS = 2**63  # torch's generators take no larger seed
 MOST_DRAWS = 10_000_000  # strings, resamples and the like, drawn at once
 
@@ -141,7 +142,7 @@ def check_lengths(
     return tuple(check_length(one, name, least, most) for one in given)
 
 
-def check_several(name: str, values: Iterable[Any], most: int = MOST_LENGTHS) -> tuple[Any, ...]:
+def check_several(name: str, values: Iterable[Any], most: int = MOST_GIVEN) -> tuple[Any, ...]:
     """Values as a tuple, of which there may be so many: what has no end is refused."""
     given = tuple(islice(values, most + 1))
     if len(given) > most:

@@ -196,14 +196,6 @@ def judgement() -> Any:
 
 
 @cache
-def judge_folder() -> Path:
-    suite = judge.Suite(name="mine", first_seed=0, sizes={"uniform": 1})
-    path = folder() / "judged"
-    judge.judge_methods(suite, path, ["oracle", "chance"], n_jobs=1, progress=False)
-    return path
-
-
-@cache
 def space() -> Any:
     return certify.PerturbationSpace([(certify.SwapAdjacent(), 1)])
 
@@ -546,7 +538,6 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "judge.declare_method": {"*kinds": lambda: "needed", "yes": lambda: "always"},
     "judge.judge": {"method": lambda: sure, "suite": lambda: [("uniform", 0)]},
     "judge.judge_methods": {"folder": lambda: folder() / "judge"},
-    "judge.load_judgement": {"folder": judge_folder},
     "judge.make_case": {},
     "judge.score_edges": {"above": lambda: 0.5},
     "judge.score_heads": {"above": lambda: 0.5},

@@ -35,6 +35,7 @@ RETURNED = {
     "certify.language.LengthResult",
     "certify.language.PrefixFound",
     "certify.language.SampledError",
+    "judge.Case",
     "judge.Fact",
     "judge.HeadTruths",
     "judge.Judgement",
@@ -53,10 +54,8 @@ RETURNED = {
 
 #: For whoever writes a certifier or a transformation: they are handed what our functions checked.
 INNER = (
-    "certify.Objectives.",
-    "certify.language.Profiles.",
-    "language.Language.",
-    "errors.is_refusal",
+    *("certify.Objectives.", "certify.language.Profiles.", "language.Language."),
+    *("errors.is_refusal", "certify.conclude"),
 )
 
 

@@ -13,7 +13,7 @@ from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import Tokens
-from tl_dyck.check import MOST_DRAWS, check_several
+from tl_dyck.check import check_several
 from tl_dyck.workers import check_jobs, spread
 
 
@@ -93,7 +93,7 @@ def certify_many(
     Returns:
         Certificates in the order of the strings.
     """
-    given = check_several("strings", strings, MOST_DRAWS)
+    given = check_several("strings", strings)
     certificates = certify_each(
         model_or_rnn, given, targets, space, certifier, n_jobs=n_jobs, **how
     )

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import final
 
 from tl_dyck.arguments import checked
-from tl_dyck.check import LONGEST, check_several
+from tl_dyck.check import check_several
 from tl_dyck.language.checks import DyckStringError
 from tl_dyck.registry import unknown_name
 
@@ -70,7 +70,7 @@ class Symbols:
     def words(self, tokens: Iterable[int]) -> list[str]:
         """The text of each token that is written."""
         known = len(self.alphabet)
-        given = check_several("tokens", tokens, LONGEST)
+        given = check_several("tokens", tokens)
         return [self.alphabet[t] if t < known else str(t) for t in given if t != self.silent]
 
     @checked

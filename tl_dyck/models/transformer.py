@@ -148,13 +148,7 @@ class DyckTransformer(HookedTransformer):
             raise unknown_name("return_type", return_type, ("input", "str", "tokens"))
         max_new_tokens = check_integer("max_new_tokens", max_new_tokens, least=1)
         check_drawing(top_k, top_p, temperature, freq_penalty)
-        for token in (
-            ends := eos_token_id if isinstance(eos_token_id, (list, tuple)) else [eos_token_id]
-        ):
-            if token is not None:
-                check_integer("eos_token_id", token, least=0, most=self.cfg.d_vocab - 1)
-        if not ends:
-            raise ValueError("eos_token_id must be a token or several, got an empty list")
+        check_ends(eos_token_id, self.cfg.d_vocab)
         tokens, mask = self._prompts(input, prepend_bos)
         self._check_length(tokens, max_new_tokens)
         bos = self.language.bos_token
@@ -231,6 +225,15 @@ def check_drawing(
         check_number("top_p", top_p, least=0.0, most=1.0, above=True)
     check_number("temperature", temperature, least=0.0)
     check_number("freq_penalty", freq_penalty)
+
+
+def check_ends(eos_token_id: int | list[int] | None, d_vocab: int) -> None:
+    """Refuse tokens that no model of so many can write."""
+    ends = [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
+    if ends is not None and not ends:
+        raise ValueError("eos_token_id must be a token or several, got an empty list")
+    for token in ends or ():
+        check_integer("eos_token_id", token, least=0, most=d_vocab - 1)
 
 
 @checked
