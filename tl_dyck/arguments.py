@@ -1,26 +1,21 @@
 """Arguments of public functions, held to their annotations whenever one is called.
 
-Knows: which values an annotation means. A signature is the one place that says what a function
-takes; `checked` reads it on the first call, and refuses anything else in a line that names the
-argument. Ranges, and what depends on other arguments, are left to the function.
+Knows: what is asked of an argument besides, by its name. A signature is the one place that says
+what a function takes; `checked` reads it on the first call, and refuses anything else in a line
+that names the argument. Ranges, and what depends on other arguments, are left to the function.
 """
 
 from __future__ import annotations
 
-import builtins
 import inspect
-import operator
-import os
 import sys
-import types
 import typing
-from collections import abc
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial, wraps
-from pathlib import Path
-from typing import Any, SupportsFloat, SupportsIndex, TypeVar, cast
+from typing import Any, TypeVar, cast
 
+from tl_dyck.annotations import LOOKED_AT, Meaning, Scope, meaning
 from tl_dyck.check import (
     WrongTypeError,
     WrongValueError,
@@ -32,19 +27,6 @@ from tl_dyck.check import (
 )
 
 Target = TypeVar("Target", bound=Callable[..., Any])
-
-_LOOKED_AT = 1000
-"""Elements of a sequence that are looked at, so that this costs nothing beside the work."""
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """What an annotation means, in words, and whether a value is of it."""
-
-    words: str
-    fits: Callable[[Any], bool]
-    depth: int = 0
-    """Of collections, how deep they are nested, as arrays in place of them have dimensions."""
 
 
 def checked(target: Target) -> Target:
@@ -77,7 +59,7 @@ def checked(target: Target) -> Target:
 
 
 @cache
-def _fields(owner: type) -> Mapping[str, _Kind | None]:
+def _fields(owner: type) -> Mapping[str, Meaning | None]:
     return _parameters(owner).by_name
 
 
@@ -88,7 +70,7 @@ def check_field(owner: type, name: str, value: Any) -> None:
         _refuse(name, value, kind)
 
 
-def _refuse(name: str, value: Any, kind: _Kind) -> None:
+def _refuse(name: str, value: Any, kind: Meaning) -> None:
     error = WrongValueError if isinstance(value, str) and not value else WrongTypeError
     raise error(f"{name} must be {kind.words}, got {shown(value)}")
 
@@ -97,23 +79,23 @@ def _refuse(name: str, value: Any, kind: _Kind) -> None:
 class _Parameters:
     """Of a function, what each argument has to be; None where anything goes."""
 
-    in_order: Iterable[tuple[str, _Kind | None]]
-    by_name: Mapping[str, _Kind | None]
+    in_order: Iterable[tuple[str, Meaning | None]]
+    by_name: Mapping[str, Meaning | None]
 
 
 def _parameters(target: Callable[..., Any]) -> _Parameters:
-    scope = _Scope(vars(sys.modules[inspect.unwrap(target).__module__]))
-    in_order: list[tuple[str, _Kind | None]] = []
-    by_name: dict[str, _Kind | None] = {}
+    scope = Scope(vars(sys.modules[inspect.unwrap(target).__module__]))
+    in_order: list[tuple[str, Meaning | None]] = []
+    by_name: dict[str, Meaning | None] = {}
     for name, parameter in inspect.signature(target).parameters.items():
         hint = parameter.annotation
         if parameter.kind is parameter.VAR_KEYWORD:
             by_name.update(_options(hint, scope))
             continue
-        kind = None if hint is parameter.empty else _kind(hint, scope)
+        kind = None if hint is parameter.empty else meaning(hint, scope)
         kind = _by_name(name, kind, parameter.default)
         if parameter.kind is parameter.VAR_POSITIONAL:
-            in_order += [(name, kind)] * _LOOKED_AT
+            in_order += [(name, kind)] * LOOKED_AT
         else:
             by_name[name] = kind
             if parameter.kind is not parameter.KEYWORD_ONLY:
@@ -121,10 +103,10 @@ def _parameters(target: Callable[..., Any]) -> _Parameters:
     return _Parameters(in_order, by_name)
 
 
-def _by_name(name: str, kind: _Kind | None, default: Any) -> _Kind | None:
+def _by_name(name: str, kind: Meaning | None, default: Any) -> Meaning | None:
     """What is asked besides of an argument of this name; None only if that is its default."""
     if name in _MODELS and kind is None:
-        return _Kind("a model", lambda value: value is default or _is_model(name, value))
+        return Meaning("a model", lambda value: value is default or _is_model(name, value))
     if name not in _RANGES:
         return kind
 
@@ -135,7 +117,7 @@ def _by_name(name: str, kind: _Kind | None, default: Any) -> _Kind | None:
             _RANGES[name](value)
         return True
 
-    return _Kind("" if kind is None else kind.words, fits)
+    return Meaning("" if kind is None else kind.words, fits)
 
 
 #: Parameters that are models, where the annotation is Any.
@@ -176,257 +158,10 @@ _RANGES: dict[str, Callable[[Any], object]] = {
 }
 
 
-def _options(hint: Any, scope: _Scope) -> dict[str, _Kind | None]:
+def _options(hint: Any, scope: Scope) -> dict[str, Meaning | None]:
     """Those of ``**how: Unpack[Options]``, where `Options` says the types of all."""
     typed = eval(hint, {}, scope) if isinstance(hint, str) else hint
     for options in typing.get_args(typed):
-        inside = _Scope(vars(sys.modules[options.__module__]))
-        return {name: _kind(each, inside) for name, each in options.__annotations__.items()}
+        inside = Scope(vars(sys.modules[options.__module__]))
+        return {name: meaning(each, inside) for name, each in options.__annotations__.items()}
     return {}
-
-
-class _ByName(type):
-    """The class of stand-ins for classes that only type checkers import."""
-
-    def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _ByName(name, (), {})
-
-    def __getitem__(cls, item: Any) -> Any:
-        return cls
-
-
-class _Scope(dict[str, Any]):
-    """What the names in annotations mean, where they are known."""
-
-    def __getitem__(self, name: str) -> Any:
-        found = super().__getitem__(name)
-        return eval(found, {}, self) if isinstance(found, str) else found  # an alias, in quotes
-
-    def __missing__(self, name: str) -> Any:
-        for module in (abc, typing, builtins, *map(sys.modules.get, ("jaxtyping", "torch"))):
-            if hasattr(module, name):
-                return getattr(module, name)
-        return _ByName(name, (), {})
-
-
-def _kind(hint: Any, scope: _Scope) -> _Kind | None:
-    """What an annotation means; None where it says nothing that can be looked at."""
-    if isinstance(hint, (str, typing.ForwardRef)):
-        text = hint if isinstance(hint, str) else hint.__forward_arg__
-        return _kind(eval(text.strip(), {}, scope), scope)
-    if isinstance(hint, _ByName):
-        return _instance(hint)
-    if hint in _PLAIN:
-        return _PLAIN[hint]
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return _union([_kind(part, scope) for part in parts])
-    if origin is typing.Literal:
-        return _Kind(f"one of {', '.join(map(repr, parts))}", lambda value: _among(value, parts))
-    if origin is typing.Annotated:
-        return _kind(parts[0], scope)
-    if origin is type:
-        base = parts[0] if isinstance(parts[0], type) and not _is_stand_in(parts[0]) else object
-        return _Kind(
-            f"a class of {base.__name__}",
-            lambda value: isinstance(value, type) and issubclass(value, base),
-        )
-    if origin is None and hasattr(hint, "array_type"):
-        return _array(hint)
-    if origin in (abc.Callable, Callable):
-        return _Kind("a function", callable)
-    if isinstance(origin or hint, type) and issubclass(origin or hint, (abc.Iterable, Sized)):
-        return _container(origin or hint, parts, scope)
-    if isinstance(hint, TypeVar):
-        return None if hint.__bound__ is None else _kind(hint.__bound__, scope)
-    return _instance(origin or hint) if isinstance(origin or hint, type) else None
-
-
-def _instance(kind: Any) -> _Kind | None:
-    """Objects of a class, or of what is called so; of a protocol, what can be called if it can."""
-    words = f"{'an' if kind.__name__[0] in 'AEIO' else 'a'} {kind.__name__}"
-    if isinstance(kind, _ByName):
-        return _Kind(
-            words, lambda value: kind.__name__ in {c.__name__ for c in type(value).__mro__}
-        )
-    if getattr(kind, "_is_protocol", False):
-        if "__call__" in vars(kind):
-            return _Kind("a function", callable)
-        members = _members(kind)
-        return _Kind(words, lambda value: not isinstance(value, type) and _has(value, members))
-    return _Kind(words, lambda value: isinstance(value, kind))
-
-
-def _is_stand_in(kind: type) -> bool:
-    return isinstance(kind, _ByName)
-
-
-def _name(kind: type) -> str:
-    return kind.__name__
-
-
-def _members(kind: type) -> tuple[str, ...]:
-    """What a class must have to follow a protocol."""
-    names = {*vars(kind), *getattr(kind, "__annotations__", {})}
-    return tuple(sorted(name for name in names if not name.startswith("_")))
-
-
-def _has(value: Any, members: tuple[str, ...]) -> bool:
-    return all(hasattr(type(value), name) or hasattr(value, name) for name in members)
-
-
-def _union(kinds: list[_Kind | None]) -> _Kind | None:
-    known = [kind for kind in kinds if kind is not None]
-    if len(known) < len(kinds):
-        return None
-    if _PLAIN[Path] in known and _PLAIN[str] in known:  # a text is a path as well
-        known = [_PATH, *(kind for kind in known if kind not in (_PLAIN[Path], _PLAIN[str]))]
-    words = " or ".join(dict.fromkeys(kind.words for kind in known))
-    return _Kind(words, lambda value: any(kind.fits(value) for kind in known))
-
-
-def _container(origin: type, parts: tuple[Any, ...], scope: _Scope) -> _Kind:
-    """A collection and what is in it; a text is no collection of letters, nor a set in order."""
-    if issubclass(origin, abc.Mapping):
-        return _Kind("a mapping", lambda value: isinstance(value, abc.Mapping))
-    if getattr(origin, "__module__", "").split(".")[0] not in ("builtins", "collections", "typing"):
-        return cast(_Kind, _instance(origin))
-    alike = len(parts) == 1 or (len(parts) == 2 and parts[1] is ...)
-    inside = _kind(parts[0], scope) if parts and alike else None
-    among = f" of {_plural(inside.words)}" if inside is not None else ""
-    if issubclass(origin, tuple) and parts and not alike:
-        each = [_kind(part, scope) for part in parts]
-        return _Kind(
-            f"a tuple of {len(parts)}",
-            lambda value: (
-                _is_collection(value, True)
-                and len(value) == len(each)
-                and all(
-                    kind is None or kind.fits(one) for kind, one in zip(each, value, strict=True)
-                )
-            ),
-        )
-    if origin is list:  # which callers tell from a tensor, or change
-        return _Kind(
-            f"a list{among}",
-            lambda value: isinstance(value, (list, tuple)) and (_elements(value, inside)),
-        )
-    in_order = issubclass(origin, abc.Sequence)
-    return _Kind(
-        f"{'a sequence' if in_order else 'a collection'}{among}",
-        lambda value: _is_collection(value, in_order) and _elements(value, inside),
-        1 + (0 if inside is None else inside.depth),
-    )
-
-
-def _is_collection(value: Any, in_order: bool) -> bool:
-    if isinstance(value, (str, bytes, bytearray, type, abc.Mapping)):
-        return False
-    if getattr(value, "is_meta", False):
-        return False
-    if getattr(value, "ndim", 1) == 0:
-        return False
-    if in_order:
-        unordered = isinstance(value, abc.Set)
-        return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not unordered
-    return isinstance(value, abc.Iterable)
-
-
-def _elements(value: Any, inside: _Kind | None) -> bool:
-    """Whether what is in a list or tuple fits; nothing is taken from what can be read but once."""
-    if inside is None:
-        return True
-    if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        flat = value.reshape(-1)[:1].tolist() if inside.depth == 0 else []
-        return bool(value.ndim == 1 + inside.depth and all(map(inside.fits, flat)))
-    if not isinstance(value, (list, tuple, set, frozenset)):
-        return True
-    return len(value) > _LOOKED_AT or all(inside.fits(one) for one in value)
-
-
-def _array(hint: Any) -> _Kind:
-    """A tensor or array by its kind of number and its number of dimensions."""
-    words, numbers = _NUMBERS[hint.__name__.partition("[")[0]]
-    dims = hint.dim_str.split()
-    some = any(dim.startswith(("*", "...")) for dim in dims)
-    least = len(dims) - some
-
-    def fits(value: Any) -> bool:
-        if not isinstance(value, hint.array_type) or getattr(value, "is_meta", False):
-            return False
-        right = value.ndim >= least if some else value.ndim == least
-        return right and str(value.dtype).rpartition(".")[2].startswith(numbers)
-
-    what = "tensor" if hint.array_type.__name__ == "Tensor" else "array"
-    return _Kind(f"a {what} of {words} [{', '.join(dim.lstrip('_') for dim in dims)}]", fits)
-
-
-#: By the name of an annotation: what such numbers are called, and what their dtypes begin with.
-_NUMBERS = {
-    "Int": ("integers", ("int", "uint")),
-    "Bool": ("booleans", ("bool",)),
-    "Float": ("real numbers", ("float", "bfloat")),
-    "Float64": ("float64", ("float64",)),
-    "Float32": ("float32", ("float32",)),
-}
-
-
-def _plural(words: str) -> str:
-    for one, many in (("an integer", "integers"), ("a number", "numbers"), ("a text", "texts")):
-        words = words.replace(one, many)
-    return words
-
-
-def _among(value: Any, choices: tuple[Any, ...]) -> bool:
-    return any(type(value) is type(choice) and value == choice for choice in choices)
-
-
-def _is_integer(value: Any) -> bool:
-    if isinstance(value, bool) or getattr(value, "ndim", 0) != 0:
-        return False
-    try:
-        operator.index(value)
-    except (TypeError, RuntimeError):  # RuntimeError: a tensor without numbers
-        return False
-    return True
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, (bool, str, bytes, bytearray)) or getattr(value, "ndim", 0) != 0:
-        return False
-    try:
-        float(value)
-    except OverflowError:
-        return True
-    except (TypeError, ValueError, RuntimeError):
-        return False
-    return True
-
-
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
-
-
-def _is_path(value: Any) -> bool:
-    return isinstance(value, (str, os.PathLike)) and str(value) != "" and "\0" not in str(value)
-
-
-_INTEGER, _NUMBER = _Kind("an integer", _is_integer), _Kind("a number", _is_number)
-_PATH = _Kind("a path", _is_path)
-_PLAIN: dict[Any, _Kind | None] = {
-    Any: None,
-    object: None,
-    None: (_NONE := _Kind("None", lambda value: value is None)),
-    type(None): _NONE,
-    int: _INTEGER,
-    SupportsIndex: _INTEGER,
-    float: _NUMBER,
-    SupportsFloat: _NUMBER,
-    bool: _Kind("True or False", _is_bool),
-    str: _Kind("a text", lambda value: isinstance(value, str)),
-    os.PathLike: _PATH,
-    Path: (_OBJECT := _Kind("a pathlib.Path", lambda value: isinstance(value, os.PathLike))),
-    abc.Hashable: None,
-}

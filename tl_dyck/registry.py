@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Generic, TypeVar, final
 
-from tl_dyck.arguments import checked
 from tl_dyck.check import shown
 from tl_dyck.errors import DyckError
 from tl_dyck.processes import NotSentError, Told, told_here, told_to
@@ -80,7 +79,6 @@ class _Entry:
 
 
 @final
-@checked
 class Registry(Generic[T]):
     """Names and what they stand for.
 
@@ -110,7 +108,6 @@ class Registry(Generic[T]):
     def __contains__(self, name: object) -> bool:
         return name in self.names()
 
-    @checked
     def register(
         self, name: str, summary: str = "", *, replace: bool = False
     ) -> Callable[[Item], Item]:
@@ -143,7 +140,6 @@ class Registry(Generic[T]):
 
         return decorate
 
-    @checked
     def get(self, name: str) -> T:
         """Return what `name` stands for, loading its entry point if need be.
 
@@ -157,7 +153,6 @@ class Registry(Generic[T]):
             entry.value = self.make(name, entry.item)
         return entry.value  # type: ignore[no-any-return]
 
-    @checked
     def resolve(self, named: str | T) -> T:
         """What `get` returns for a name; anything else is returned as it is."""
         return self.get(named) if isinstance(named, str) else named
@@ -183,7 +178,6 @@ class Registry(Generic[T]):
                 found[name] = str(error.__cause__)
         return found
 
-    @checked
     def summary(self, name: str) -> str:
         """One line on what `name` is. Loads its entry point.
 
@@ -207,7 +201,6 @@ class Registry(Generic[T]):
                 lines[name] = f"(unusable: {error})"
         return lines
 
-    @checked
     def unregister(self, name: str) -> None:
         """Forget a name that was registered in code. Meant for tests and notebooks."""
         self._entries.pop(name, None)

@@ -22,6 +22,7 @@ VAGUE = (
     *("AutomatonTask", "as_bridge", "DyckTransformerConfig.from_saved", "attention_variation"),
     *("prove_edits", "certify.word_space", "models.construct.twins", "rnn.RNNConfig.from_dict"),
     *("report.widgets.attention_seeds", "text.TextRecipe.from_dict"),
+    "studies.Study.certificate_patterns",
     *("training.DriftRegularizer.check", "studies.TrainExperiment.identity"),
     *(f"studies.TrainExperiment.{name}" for name in ("pack", "read", "run", "run_together")),
 )

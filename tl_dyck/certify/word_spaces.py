@@ -15,7 +15,7 @@ from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import Rewrite, SpaceError, Transformation
-from tl_dyck.check import WrongTypeError, shown
+from tl_dyck.check import WrongTypeError, check_integer, shown
 from tl_dyck.language.alphabet import Symbols
 
 _PIECE = re.compile(r"\s*(?:\w+(?:['’]\w+)*|[^\w\s]+)|\s+$")
@@ -101,6 +101,8 @@ def word_space(
     Raises:
         SpaceError: the tokens of the text are not those of its words side by side.
     """
+    if k is not None:
+        check_integer("k", k, least=1)
     if not hasattr(tokenizer, "encode") or isinstance(tokenizer, (type, str)):
         raise WrongTypeError(f"tokenizer must be one of transformers, got {shown(tokenizer)}")
 

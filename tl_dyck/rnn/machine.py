@@ -122,8 +122,6 @@ class TwoLayerRNN(torch.nn.Module):
         """The device on which the weights are."""
         return self.W_E.device
 
-    # ------------------------------------------------------------ RNN layer 1: the state machine
-
     @property
     def start_state(self) -> int:
         """Layer 1's state before the first token."""
@@ -204,8 +202,6 @@ class TwoLayerRNN(torch.nn.Module):
         """Value of each head."""
         return self._project(r, self.W_V, self.b_V)
 
-    # ------------------------------------------------------------------ readout
-
     @checked
     def readout(
         self, r: Float[Tensor, "*batch d_model"], z: Float[Tensor, "*batch head d_head"]
@@ -228,8 +224,6 @@ class TwoLayerRNN(torch.nn.Module):
             pre = self._norm("ln2", resid) @ self.W_in + self.b_in
             resid = resid + (ACTIVATIONS[self.config.act_fn](pre) @ self.W_out + self.b_out)
         return self._norm("ln_final", resid) @ self.W_U + self.b_U
-
-    # ------------------------------------------------------------------ whole strings
 
     @checked
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab_out"]:
@@ -268,8 +262,6 @@ class TwoLayerRNN(torch.nn.Module):
         last = r[:, -1] if lengths is None else r[torch.arange(len(r)).to(lengths), lengths - 1]
         z = attend_last(self.query(last), self.key(r), self.value(r), lengths)
         return self.readout(last, z)
-
-    # ------------------------------------------------------------------ streaming
 
     @checked
     def initial(self, batch: int = 1) -> QueryCarry:
@@ -314,8 +306,6 @@ class TwoLayerRNN(torch.nn.Module):
         own = Accumulator(*(each[place] for each in sums))
         return QueryCarry(state, carry.queries, sums), self.readout(r, own.output())
 
-    # -------------------------------------------------------- texts, named as in TransformerLens
-
     @checked
     def to_tokens(self, text: str, *, prepend_bos: bool = True) -> Int[Tensor, "1 pos"]:
         """Tokens of a text, with BOS if the model starts strings with one; see `RNNConfig.read`."""
@@ -338,8 +328,6 @@ class TwoLayerRNN(torch.nn.Module):
         """The text of a string of tokens, BOS dropped."""
         self.to_str_tokens(tokens)
         return self.config.symbols.text(tokens.tolist())
-
-    # ------------------------------------------------------------------ parts
 
     def _project(self, r: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         self._check_width("r", r, self.config.d_model)

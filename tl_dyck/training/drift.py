@@ -25,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tl_dyck.arguments import checked
+from tl_dyck.check import check_length
 from tl_dyck.language import DyckDistribution
 from tl_dyck.models import DyckTransformerConfig
 from tl_dyck.states import StateIndex, contributions, displacement
@@ -45,6 +46,9 @@ class DriftRegularizer:
     distribution: DyckDistribution
     length: int
     anywhere: bool = True
+
+    def __post_init__(self) -> None:
+        check_length(self.length)
 
     @property
     def states(self) -> list[int]:

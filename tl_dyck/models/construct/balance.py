@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.arguments import checked
+from tl_dyck.check import check_number
 from tl_dyck.hook_points import record
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models.transformer import DyckTransformer
@@ -30,6 +31,7 @@ def satisfies_balance(model: DyckTransformer, tolerance: float = 1e-6) -> bool:
     Returns:
         True if every head satisfies it.
     """
+    tolerance = check_number("tolerance", tolerance, least=0.0)
     residual, largest = _residual(model)
     return residual <= tolerance * max(1.0, largest)
 
