@@ -107,7 +107,7 @@ def test_the_entropy_floor_by_hand():
 @given(
     values=st.fixed_dictionaries(
         {
-            "name": st.text(min_size=1),
+            "name": st.text(min_size=1).filter(str.isprintable),
             "n_types": st.integers(1, 3),
             "max_depth": st.integers(1, 5),
             "q": st.floats(0.01, 0.99),

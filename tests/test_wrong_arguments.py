@@ -1,19 +1,95 @@
-"""What users pass by mistake is refused in one line of ours: see `tests.wrong_arguments`."""
+"""What users pass by mistake is refused in one line of ours: see `tests.arguments`."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.arguments.public import names, public
+from tl_dyck.arguments import checked
+from tl_dyck.check import WrongTypeError, WrongValueError
+
+PARTS = 2
 
 
-def test_wrong_types_and_sizes_are_refused_in_one_line():
-    """In a process of its own: this one checks annotations at every call, users' do not."""
+def said_by(*command: str) -> str:
+    """What a process prints: this one checks annotations at every call, users' do not."""
     run = subprocess.run(
-        [sys.executable, "-m", "tests.wrong_arguments"],
+        [sys.executable, "-m", *command],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1200,
         cwd=Path(__file__).resolve().parent.parent,
     )
-    assert run.stdout == "done\n", run.stdout + run.stderr
+    return run.stdout + (run.stderr if run.returncode else "")
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_whatever_is_wrong_for_a_parameter_is_refused_in_one_line(part: int) -> None:
+    assert said_by("tests.arguments", str(part), str(PARTS)) == "done\n"
+
+
+def test_integers_of_every_kind_are_taken_and_nothing_else() -> None:
+    assert said_by("tests.wrong_arguments") == "done\n"
+
+
+def test_every_public_function_is_tried() -> None:
+    tried = {each.name for each in public()}
+    assert {"certify_language", "adopt", "certify.certify", "judge.judge", "train"} <= tried
+    assert len(tried) > 200
+    assert len(names()) > 150
+
+
+@checked
+def example(
+    model: Any,
+    n: int,
+    names: "tuple[str, ...]" = (),
+    *more: int,
+    seed: int = 0,
+    where: "str | Path | None" = None,
+    share: float = 0.5,
+    flag: bool = False,
+    **rest: Any,
+) -> int:
+    return n
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"n": 2.5}, WrongTypeError, "n must be an integer, got 2.5 (float)"),
+        ({"n": True}, WrongTypeError, "n must be an integer, got True (bool)"),
+        ({"model": None}, WrongTypeError, "model must be a model, got None (NoneType)"),
+        ({"model": int}, WrongTypeError, "model must be a model, got <class 'int'> (type)"),
+        ({"model": [1, 2]}, WrongTypeError, "model must be one model, not a list of 2"),
+        ({"names": "ab"}, WrongTypeError, "names must be a sequence of texts, got 'ab' (str)"),
+        ({"names": ("a", 1)}, WrongTypeError, "names must be a sequence of texts"),
+        ({"seed": -1}, WrongValueError, "seed must be at least 0, got -1"),
+        ({"where": ""}, WrongValueError, "where must be a path or None, got ''"),
+        ({"share": "x"}, WrongTypeError, "share must be a number, got 'x' (str)"),
+        ({"share": torch.zeros(2)}, WrongTypeError, "share must be a number, got torch.float32 of"),
+        ({"flag": 1}, WrongTypeError, "flag must be True or False, got 1 (int)"),
+    ],
+)
+def test_a_line_names_argument_and_value(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error) as raised:
+        example(**{"model": abs, "n": 1, **arguments})
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_right_arguments_are_handed_on_as_they_are() -> None:
+    assert example(abs, np.int64(3), ["a"], 1, 2, where=Path("x"), share=1, other=None) == 3
+    with pytest.raises(WrongTypeError, match="more must be an integer"):
+        example(abs, 3, (), 1, "2")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        example(abs)  # type: ignore[call-arg]

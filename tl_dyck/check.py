@@ -16,6 +16,7 @@ from tl_dyck.errors import DyckError
 
 LONGEST = 10_000_000  # tokens in a string
 MOST_LENGTHS = 100_000  # lengths in one question
+MOST_GIVEN = 1_000_000  # strings, tokens, edits and the like in one collection
 MOST_SEEDS = 2**63  # torch's generators take no larger seed
 MOST_DRAWS = 10_000_000  # strings, resamples and the like, drawn at once
 
@@ -38,7 +39,7 @@ def check_integer(
         WrongValueError: it is too small or too large.
     """
     try:
-        if isinstance(value, bool):
+        if isinstance(value, bool) or getattr(value, "ndim", 0):
             raise TypeError
         whole = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -141,6 +142,14 @@ def check_lengths(
     return tuple(check_length(one, name, least, most) for one in given)
 
 
+def check_several(name: str, values: Iterable[Any], most: int = MOST_GIVEN) -> tuple[Any, ...]:
+    """Values as a tuple, of which there may be so many: what has no end is refused."""
+    given = tuple(islice(values, most + 1))
+    if len(given) > most:
+        raise WrongValueError(f"{name} must be at most {most:,}, got more")
+    return given
+
+
 def check_distinct(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
     """Values, at least one and none of them twice."""
     given = tuple(values)
@@ -168,7 +177,7 @@ def _count(name: str, count: int) -> None:
 
 def _real(name: str, value: object) -> float:
     try:
-        if isinstance(value, (bool, str, bytes)):
+        if isinstance(value, (bool, str, bytes)) or getattr(value, "ndim", 0):
             raise TypeError
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of many elements
@@ -179,7 +188,10 @@ def _real(name: str, value: object) -> float:
 
 def shown(value: object) -> str:
     """A value in a message: a line of it, and its type."""
-    text = " ".join(repr(value).split())
+    if hasattr(value, "dtype") and getattr(value, "shape", ()):  # not its numbers
+        place = " on meta, without numbers" if getattr(value, "is_meta", False) else ""
+        return f"{value.dtype} of shape {list(value.shape)}{place} ({type(value).__name__})"
+    text = " ".join("".join(c if c.isprintable() else " " for c in repr(value)).split())
     return f"{text if len(text) <= 80 else text[:79] + '…'} ({type(value).__name__})"
 
 

@@ -14,7 +14,8 @@ from typing import Any, get_args, get_type_hints
 
 from typing_extensions import Self
 
-from tl_dyck.check import WrongTypeError, check_integer, check_number
+from tl_dyck.arguments import check_field, checked
+from tl_dyck.check import WrongTypeError, WrongValueError, check_integer, check_number, shown
 from tl_dyck.json_values import plain
 from tl_dyck.registry import unknown_name
 
@@ -61,9 +62,11 @@ class Configuration:
             if "check" in entry.metadata:
                 if value is not None or "None" not in str(entry.type):
                     value = entry.metadata["check"](entry.name, value)
-            elif isinstance(value, (list, Mapping)):
-                part = self._part(entry.name)
-                value = _tuple(value) if part is None else part.from_dict(value)
+            else:
+                if isinstance(value, (list, Mapping)):
+                    part = self._part(entry.name)
+                    value = _tuple(value) if part is None else part.from_dict(value)
+                check_field(type(self), entry.name, value)
             object.__setattr__(self, entry.name, value)
 
     @classmethod
@@ -78,17 +81,26 @@ class Configuration:
         return {entry.name: plain(getattr(self, entry.name)) for entry in fields(self)}
 
     @classmethod
+    @checked
     def from_dict(cls, values: Any, called: str = "") -> Self:
         """The inverse of `to_dict`; fields that are left out have their default.
 
         Messages have `called`, such as "training.", before the fields' names.
         """
         if not isinstance(values, Mapping):
-            raise WrongTypeError(f"{cls.__name__} must be an object, got {values!r:.80}")
+            raise WrongTypeError(f"{cls.__name__} must be an object, got {shown(values)}")
         known = [f"{called}{entry.name}" for entry in fields(cls)]
         for name in values:
             if f"{called}{name}" not in known:
                 raise unknown_name("parameter", f"{called}{name}", known)
+        lacks = [
+            f"{called}{entry.name}"
+            for entry in fields(cls)
+            if entry.default is MISSING and entry.default_factory is MISSING
+            if entry.name not in values
+        ]
+        if lacks:
+            raise WrongValueError(f"{cls.__name__} lacks {', '.join(lacks)}")
         return cls(**values)
 
 

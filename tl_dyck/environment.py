@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from joblib import cpu_count
 
+from tl_dyck.check import shown
+
 
 def environment() -> dict[str, Any]:
     """Versions and hardware, for the record."""
@@ -38,7 +40,7 @@ def cpu_name(cpuinfo: str | Path = "/proc/cpuinfo") -> str:
     return platform.processor() or platform.machine() or "unknown"
 
 
-def check_device(name: str | None) -> str | None:
+def check_device(name: Any) -> Any:
     """Compute something on a device; a ValueError says why it cannot be used."""
     if name is None:
         return None
@@ -55,8 +57,9 @@ def check_device(name: str | None) -> str | None:
         ValueError,
     ) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
+        what = repr(name) if isinstance(name, str) else shown(name)
         raise ValueError(
-            f"device {name!r} cannot be used: {reason}; name another, such as cpu or cuda"
+            f"device {what} cannot be used: {reason}; name another, such as cpu or cuda"
         ) from error
     return name
 

@@ -18,6 +18,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
+from tl_dyck.check import (
+    WrongTypeError,
+    WrongValueError,
+    check_integer,
+    check_length,
+    check_number,
+    shown,
+)
+from tl_dyck.inputs import one_model
+
 __all__ = [
     "Change",
     "Eraser",
@@ -35,12 +46,16 @@ Hook = tuple[str, Callable[[Tensor, Any], Tensor]]
 #: A change of activations, ``[..., d]`` to the same.
 Change = Callable[[Tensor], Tensor]
 
+_LONGEST = 100_000  # positions of a mask of keys
+_MOST_LABELS, _MOST_STEPS = 100_000, 1_000_000
 _TOLERANCE = 1e-9  # of the largest variance: directions with less have none
 _DEPENDENT = 1e-6  # of the largest: directions of the label with less are none
 
 
+@checked
 def run(model: Any, tokens: Int[Tensor, "batch pos"], hooks: Sequence[Hook] = ()) -> Tensor:
     """Logits under hooks, ``[batch, pos, d_vocab]``, on the CPU and without gradients."""
+    one_model(model, "run")
     with torch.no_grad():
         logits: Tensor = model.run_with_hooks(
             tokens.to(model.cfg.device), fwd_hooks=list(hooks), return_type="logits"
@@ -48,6 +63,7 @@ def run(model: Any, tokens: Int[Tensor, "batch pos"], hooks: Sequence[Hook] = ()
     return logits.cpu()
 
 
+@checked
 def change_activation(name: str, change: Change, head: int | None = None) -> list[Hook]:
     """Change an activation at all positions.
 
@@ -56,6 +72,8 @@ def change_activation(name: str, change: Change, head: int | None = None) -> lis
         change: of ``[batch, pos, d]`` to the same.
         head: changed alone, where activations are ``[batch, pos, head, d]``, as of "hook_z".
     """
+    if head is not None:
+        head = check_integer("head", head, least=0)
 
     def hook(found: Tensor, hook: Any) -> Tensor:
         if head is None:
@@ -70,6 +88,7 @@ def change_activation(name: str, change: Change, head: int | None = None) -> lis
 # --- attention ------------------------------------------------------------------------------------
 
 
+@checked
 def hide_keys(
     hidden: Bool[Tensor, "batch query key"],
     layers: Sequence[int],
@@ -94,15 +113,27 @@ def hide_keys(
     return [(f"blocks.{layer}.attn.hook_attn_scores", hide) for layer in layers]
 
 
+@checked
 def key_of_each(key: Int[Tensor, "batch query"]) -> Bool[Tensor, "batch query key"]:
     """What to hide, if each query loses one key; -1 where it loses none."""
+    if bool(((key < -1) | (key >= key.shape[1])).any()):
+        raise WrongValueError(
+            f"key must be a position below {key.shape[1]}, or -1, got {int(key.abs().max())}"
+        )
     return torch.arange(key.shape[1]) == key[..., None]
 
 
+@checked
 def key_of_one(
     query: Int[Tensor, " batch"], key: Int[Tensor, " batch"], length: int
 ) -> Bool[Tensor, "batch query key"]:
     """What to hide, if one query of each string loses one key; -1 where it loses none."""
+    length = check_length(length, least=1, most=_LONGEST)
+    if len(query) != len(key) or bool(((query < 0) | (query >= length)).any()):
+        raise WrongValueError(
+            f"query must be a position below length={length} for each key, got {query.tolist()} "
+            f"for {len(key)} keys"
+        )
     keys = torch.full((len(query), length), -1)
     return key_of_each(keys.scatter(1, query[:, None], key[:, None]))
 
@@ -131,6 +162,7 @@ class Eraser:
     matrix: Float[Tensor, "d d"]
 
     @classmethod
+    @checked
     def fit(cls, x: Float[Tensor, "n d"], label: Int[Tensor, " n"], n_labels: int) -> Eraser:
         """Fit it in float64.
 
@@ -139,6 +171,13 @@ class Eraser:
             label: of each, from 0 on.
             n_labels: how many labels there are.
         """
+        n_labels = check_integer("n_labels", n_labels, least=1, most=_MOST_LABELS)
+        if len(x) != len(label) or not len(x) or not bool(x.isfinite().all()):
+            raise WrongValueError(
+                f"x must be finite, a row for each label, got {shown(x)} for {len(label)} labels"
+            )
+        if not 0 <= int(label.min()) <= int(label.max()) < n_labels:
+            raise WrongValueError(f"label must be below n_labels={n_labels}, got {shown(label)}")
         wide = x.double()
         mean = wide.mean(0)
         wide = wide - mean
@@ -158,8 +197,15 @@ class Eraser:
         """Erase; the type stays as it is."""
         return self.project_out(x, self.matrix)
 
+    @checked
     def project_out(self, x: Float[Tensor, "*any d"], matrix: Tensor) -> Float[Tensor, "*any d"]:
         """The same with another projection, as on a direction: its part becomes the mean's."""
+        d = len(self.mean)
+        if x.shape[-1] != d or matrix.shape != (d, d) or matrix.is_meta:
+            raise WrongValueError(
+                f"x and matrix must be [..., {d}] and [{d}, {d}], got {shown(x)} and "
+                f"{shown(matrix)}"
+            )
         wide = x.to(matrix)
         return (wide - (wide - self.mean) @ matrix.T).to(x)
 
@@ -167,6 +213,7 @@ class Eraser:
 # --- interchange ----------------------------------------------------------------------------------
 
 
+@checked
 def interchange(
     basis: Float[Tensor, "d rank"],
     source: Float[Tensor, "*where d"],
@@ -192,6 +239,7 @@ def interchange(
     return change
 
 
+@checked
 def align(
     answers: Callable[[Tensor], Tensor],
     wanted: Int[Tensor, " n"],
@@ -214,10 +262,20 @@ def align(
     Returns:
         The basis, with orthonormal columns.
     """
+    steps = check_integer("steps", steps, least=0, most=_MOST_STEPS)
+    learning_rate = check_number("learning_rate", learning_rate, 0, above=True)
+    if not bool(start.isfinite().all()):
+        raise WrongValueError("start must be finite, but holds nan or infinite numbers")
     matrix = start.clone().requires_grad_(True)
     optimizer = torch.optim.Adam([matrix], lr=learning_rate)
     for _ in range(steps):
-        loss = torch.nn.functional.cross_entropy(answers(torch.linalg.qr(matrix).Q), wanted)
+        logits = answers(torch.linalg.qr(matrix).Q)
+        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(wanted):
+            raise WrongTypeError(
+                f"answers must return logits [n, answer] of {len(wanted)} strings, got "
+                f"{shown(logits)}"
+            )
+        loss = torch.nn.functional.cross_entropy(logits, wanted)
         (matrix.grad,) = torch.autograd.grad(loss, [matrix])
         optimizer.step()
     basis: Tensor = torch.linalg.qr(matrix.detach()).Q

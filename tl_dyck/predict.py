@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from tl_dyck.errors import DyckError
+from tl_dyck.check import shown
+from tl_dyck.errors import DyckError, is_refusal
 from tl_dyck.intervals import ratio_of_sums
 from tl_dyck.language.vocabulary import VocabularyError
 
@@ -81,12 +82,28 @@ def predictions(
         )
     for place, rows in enumerate(tokens.split(chunk)):
         with torch.no_grad():
-            logits = model(rows[:, :-1].to(device)).cpu()
+            logits = _run(model, rows[:, :-1].to(device))
             if place == 0:
                 _check_logits(logits, rows[:, :-1], d_vocab)
+            logits = logits.cpu()
+            if place == 0:
                 _check_causal(model, rows[0, :first], logits[0, first - 1], device)
         yield rows[:, 1:], logits
         del logits
+
+
+def _run(model: LanguageModel, tokens: Tensor) -> Any:
+    """What a model returns; a VocabularyError if it is none, and fails at tokens."""
+    try:
+        return model(tokens)
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        if is_refusal(error) or hasattr(model, "cfg"):
+            raise
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise VocabularyError(
+            f"the model must map tokens [batch, pos] to logits; {shown(model)} fails at them: "
+            f"{line}"
+        ) from error
 
 
 def weighted_mean(
@@ -103,6 +120,10 @@ def weighted_mean(
 def _check_logits(logits: Any, tokens: Tensor, d_vocab: int) -> None:
     """Refuse what is no logit of each token at each position."""
     shape = tuple(getattr(logits, "shape", ()))
+    if not isinstance(logits, Tensor):
+        raise VocabularyError(
+            f"the model must return logits [batch, pos, d_vocab], but returned {shown(logits)}"
+        )
     if len(shape) != 3 or shape[:2] != tuple(tokens.shape) or shape[2] < d_vocab:
         raise VocabularyError(
             f"the model must return logits [batch, pos, d_vocab] with d_vocab of {d_vocab} at "

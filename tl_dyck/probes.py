@@ -14,6 +14,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError, check_instance
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import Registry, RegistryError
@@ -51,6 +52,7 @@ class ProbeError(DyckError, RuntimeError):
     """A probe of a third party raised an error; the message is one line, the cause is chained."""
 
 
+@checked
 def takes_many(probe: Probe) -> bool:
     """Whether a probe is called with a list of models, not with one."""
     if not callable(probe):
@@ -90,6 +92,7 @@ def list_probes() -> list[str]:
     return probes.names()
 
 
+@checked
 def load_probe(name: str) -> Probe:
     """Return the probe called `name`.
 
@@ -102,6 +105,7 @@ def load_probe(name: str) -> Probe:
     return probes.get(name)
 
 
+@checked
 def call_probe(name: str, models: Sequence[Any], **given: Any) -> Any:
     """Call a probe with one model, or with all if it takes them, and what else is given.
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Generic, TypeVar, final
 
+from tl_dyck.check import shown
 from tl_dyck.errors import DyckError
 from tl_dyck.processes import NotSentError, Told, told_here, told_to
 
@@ -52,9 +53,8 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameEr
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return UnknownNameError(
-        f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or '(none)'}."
-    )
+    what = repr(name) if isinstance(name, str) else shown(name)
+    return UnknownNameError(f"unknown {kind} {what}.{hint} Known: {', '.join(names) or '(none)'}.")
 
 
 @dataclass(eq=False)

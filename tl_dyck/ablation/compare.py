@@ -17,6 +17,7 @@ from scipy import stats
 
 from tl_dyck.ablation.figures import importance_dots
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError, check_draws, check_seed
 from tl_dyck.intervals import mean
 from tl_dyck.plot_recipes import as_figure
@@ -65,6 +66,7 @@ class ImportanceComparison:
     correlations: pd.DataFrame
     n_bootstrap: int = 2000
 
+    @checked
     def correlation(self, group: str, a: str, b: str) -> pd.Series[Any]:
         """One row of `correlations`; the order of a and b does not matter.
 
@@ -132,6 +134,7 @@ class ImportanceComparison:
         )
 
 
+@checked
 def compare_importance(
     heads: pd.DataFrame | Sequence[pd.DataFrame],
     *,

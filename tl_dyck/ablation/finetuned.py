@@ -19,6 +19,7 @@ from tl_dyck.ablation.frozen import HEADS
 from tl_dyck.ablation.gates import expected_gate, final_gate, p_open, sample_gate
 from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, check_options, stream
+from tl_dyck.arguments import checked
 from tl_dyck.plot_recipes import as_figure, frame
 from tl_dyck.screen import progress_bar
 
@@ -95,6 +96,7 @@ class FinetunedImportance:
         return f"FinetunedImportance({self.status}; mean expected gate by layer: {rows})"
 
 
+@checked
 def finetuned_importance(
     model: Any,
     data: Data,

@@ -27,6 +27,7 @@ from tl_dyck.ablation.metrics import (
     rows_per_pass,
 )
 from tl_dyck.ablation.replay import Replay
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_seed
 from tl_dyck.models.lean import LeanTail
 from tl_dyck.plot_recipes import frame
@@ -79,6 +80,7 @@ class HeadImportance:
         return f"HeadImportance({self.mode}, by layer: {rows}; metric {self.baseline.mean():.4g})"
 
 
+@checked
 def frozen_importance(
     model: Any,
     data: Int[Tensor, "batch pos"],
@@ -172,6 +174,7 @@ def frozen_importance(
     return HeadImportance(mode=mode, per_example=drops.numpy(), baseline=baseline.numpy())
 
 
+@checked
 def gradient_importance(
     model: Any,
     data: Int[Tensor, "batch pos"],

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from tl_dyck.ablation.frozen import HEADS
 from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, check_options
+from tl_dyck.arguments import checked
 from tl_dyck.plot_recipes import frame
 from tl_dyck.screen import progress_bar
 
@@ -49,6 +50,7 @@ class LeaveOneOutImportance:
         return f"LeaveOneOutImportance(by layer: {rows}; metric {self.control:.4g})"
 
 
+@checked
 def leave_one_out_importance(
     model: Any,
     data: Data,

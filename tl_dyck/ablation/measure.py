@@ -17,6 +17,7 @@ from tl_dyck.ablation.leave_one_out import leave_one_out_importance
 from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.patterns import attention_entropy
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, check_options
+from tl_dyck.arguments import checked
 from tl_dyck.attention import random_row_variation
 from tl_dyck.check import check_draws
 from tl_dyck.language import DyckLanguage
@@ -33,6 +34,7 @@ FINETUNED = ("gates", "leave-one-out")
 INTERPRETABILITY = ("stack-likeness", "entropy")
 
 
+@checked
 def measure_heads(
     model: Any,
     data: Data,

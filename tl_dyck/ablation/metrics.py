@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError, check_instance, check_integer
 from tl_dyck.errors import DyckError
 from tl_dyck.language import VocabularyError
@@ -37,6 +38,7 @@ class MetricError(DyckError, ValueError):
     """A metric returned something else than one finite number per example."""
 
 
+@checked
 def log_likelihood(
     logits: Float[Tensor, "batch pos d_vocab"],
     tokens: Int[Tensor, "batch pos"],
@@ -117,6 +119,7 @@ def check_tokens(model: Any, data: Any, where: Any = None) -> Int[Tensor, "batch
         or data.is_floating_point()
         or data.is_complex()
         or data.dtype == torch.bool
+        or data.is_meta
     ):
         kind = f"a tensor of {data.dtype}" if isinstance(data, Tensor) else type(data).__name__
         raise TypeError(

@@ -11,12 +11,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.metrics import check_model, check_tokens, real_positions, rows_per_pass
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError
 from tl_dyck.hook_points import attention_patterns
 
 _Hooks = Sequence[tuple[str, Any]]
 
 
+@checked
 def attention_entropy(
     model: Any,
     data: Int[Tensor, "batch pos"],
@@ -42,6 +44,7 @@ def attention_entropy(
     return found
 
 
+@checked
 def pattern_drift(
     before: Any,
     after: Any,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import final
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.display import Shown
 from tl_dyck.certify.marks import Passage, passages
 from tl_dyck.certify.spaces import Edit
@@ -96,6 +97,7 @@ class Certificate(Shown):
         """The worst string, if it is a counterexample."""
         return self.worst if self.status == "refuted" else None
 
+    @checked
     def with_symbols(self, symbols: Symbols) -> Certificate:
         """The same, with tokens written otherwise."""
         return replace(self, symbols=symbols)

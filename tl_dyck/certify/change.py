@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Witness
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import Certifier, CertifyError
@@ -35,6 +36,7 @@ class LogitChange:
     seconds: float
 
 
+@checked
 def worst_logit_change(
     model_or_rnn: Any,
     tokens: Tokens,

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.display import Shown
@@ -25,12 +26,14 @@ from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import InsertMatchedPairs
+from tl_dyck.check import WrongTypeError, WrongValueError, check_draws, check_seed, shown
 from tl_dyck.environment import one_thread
 from tl_dyck.inputs import check_reads
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.registry import unknown_name
+from tl_dyck.tasks.protocol import is_task
 from tl_dyck.verdicts import VERDICTS, as_verdict
 
 
@@ -101,6 +104,7 @@ class DyckCertificates(Shown):
             rows.append(("worst on", self.counterexample.prefix))
         return rows
 
+    @checked
     def share(self, status: str) -> float:
         """Share of prefixes with that status: "proved", "refuted" or "open".
 
@@ -169,6 +173,7 @@ def closing_prefixes(
     )
 
 
+@checked
 @one_thread()
 def certify_dyck(
     model_or_rnn: Any,
@@ -197,11 +202,16 @@ def certify_dyck(
         certifier: one that accepts `objectives` and `tight` (see `Certifier`), or its name.
         time_limit: seconds per prefix and question.
     """
+    if not is_task(task):
+        raise WrongTypeError(
+            f"task must be one of brackets, such as load_task('dyck-2-4'), got {shown(task)}"
+        )
     language = needs_stack(task.language, "certify_dyck is")
     if prefixes is None:
-        prefixes = closing_prefixes(
-            language, n, length, generator=torch.Generator().manual_seed(seed)
-        )
+        generator = torch.Generator().manual_seed(check_seed(seed))
+        prefixes = closing_prefixes(language, check_draws(n), length, generator=generator)
+    if not len(prefixes):
+        raise WrongValueError("prefixes must be at least one, got none")
     space = PerturbationSpace([(InsertMatchedPairs(language), budget)])
     brackets = Symbols(language.alphabet, "", language.bos_token, names_logits=True)
     strings = [torch.as_tensor(prefix, dtype=torch.int64) for prefix in prefixes]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.check_edits import FORMAT, Edits
 from tl_dyck.certify.lattice import KEEP
 from tl_dyck.certify.path_proofs import (
@@ -25,6 +26,7 @@ from tl_dyck.environment import one_thread
 from tl_dyck.rnn import RNNConfig
 
 
+@checked
 @one_thread()
 def prove_edits(
     model_or_rnn: Any,

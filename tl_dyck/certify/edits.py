@@ -7,14 +7,17 @@ from functools import partial
 from itertools import chain, starmap
 from typing import Any
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import Tokens
+from tl_dyck.check import check_several
 from tl_dyck.workers import check_jobs, spread
 
 
+@checked
 def certify_edits(
     model_or_rnn: Any,
     tokens: Tokens | str,
@@ -61,6 +64,7 @@ def certify_edits(
     return asker.answer(question, tokens, target)
 
 
+@checked
 def certify_many(
     model_or_rnn: Any,
     strings: Iterable[Tokens | str],
@@ -89,7 +93,7 @@ def certify_many(
     Returns:
         Certificates in the order of the strings.
     """
-    given = list(strings)
+    given = check_several("strings", strings)
     certificates = certify_each(
         model_or_rnn, given, targets, space, certifier, n_jobs=n_jobs, **how
     )
@@ -100,6 +104,7 @@ def certify_many(
     return list(track(certificates, "certifying", total=len(given)))
 
 
+@checked
 def certify_each(
     model_or_rnn: Any,
     strings: Iterable[Tokens | str],

@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify import check_agreement
 from tl_dyck.certify.automaton_proofs import prove_brackets, prove_task
 from tl_dyck.certify.check_language import (
@@ -49,6 +50,7 @@ del _PROVABLE["named"]  # is what `check_agreement` makes of its claims
 _CHUNK = 2048  # boxes bounded at once
 
 
+@checked
 @one_thread()
 def prove_language(
     model_or_rnn: Any,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.spaces import Edit, placed
 from tl_dyck.language.alphabet import Symbols
 
@@ -31,6 +32,7 @@ class Passage(NamedTuple):
         return self.before if self.edit is None else f"‹{self.before}{self.sign}{self.after}›"
 
 
+@checked
 def passages(tokens: Sequence[int], edits: Iterable[Edit], symbols: Symbols) -> tuple[Passage, ...]:
     """A string from left to right, cut where it was edited.
 

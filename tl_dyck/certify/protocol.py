@@ -24,10 +24,12 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate, Witness
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.spaces import PerturbationSpace
+from tl_dyck.check import check_integer
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import Registry
 from tl_dyck.rnn import TwoLayerRNN
@@ -89,6 +91,7 @@ def list_certifiers() -> list[str]:
     return certifiers.names()
 
 
+@checked
 def conclude(
     rnn: TwoLayerRNN,
     tokens: tuple[int, ...],
@@ -129,6 +132,7 @@ def conclude(
         "proved" if `lower` is positive, "refuted" if the string's margin is negative by more than
         its rounding error, else "open".
     """
+    target = check_integer("target", target, least=0, most=rnn.config.d_vocab_out - 1)
     string = tokens if string is None else string
     if upper == math.inf:
         wanted = Objectives.wanted(objectives, target, rnn.config.d_vocab_out)

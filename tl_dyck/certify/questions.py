@@ -13,6 +13,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
@@ -48,6 +49,7 @@ class SpaceQuestion:
 
 
 @final
+@checked
 class Asker:
     """A model, its RNN in float64, and the checks around a certifier.
 
@@ -74,21 +76,25 @@ class Asker:
         return self.rnn if self.model is None else self.model
 
     @classmethod
+    @checked
     def of(cls, model_or_rnn: Any) -> Asker:
         """The asker of a model or RNN; an asker is its own."""
         return model_or_rnn if isinstance(model_or_rnn, cls) else cls(model_or_rnn)
 
+    @checked
     def read(self, tokens: Tokens | str) -> tuple[int, ...]:
         """A string as tokens, from its text if need be."""
         if isinstance(tokens, str):
             return tuple(self.rnn.config.read(tokens, prepend_bos=False))
         return as_tokens(tokens)
 
+    @checked
     def without_bos(self, tokens: Tokens | str) -> tuple[int, ...]:
         """A string without the BOS that it may start with."""
         given = self.read(tokens)
         return given[1:] if given and given[0] == self.rnn.config.bos_token else given
 
+    @checked
     def rnn_logits(self, string: tuple[int, ...]) -> list[float]:
         """The RNN's logits after a string without BOS.
 
@@ -97,6 +103,7 @@ class Asker:
         """
         return _finite(self._last(string, exactly=True), string)
 
+    @checked
     def question(
         self,
         space: PerturbationSpace | str,
@@ -122,6 +129,7 @@ class Asker:
         )
 
     # matrices are small: more threads make it slower, and wait for one another on a busy machine
+    @checked
     @one_thread()
     def answer(
         self, question: SpaceQuestion, tokens: Tokens | str, target: int | str | None
@@ -187,6 +195,7 @@ class Asker:
                 f"the model reads {config.n_ctx} (n_ctx); shorten the string or lower the budgets."
             )
 
+    @checked
     def target(self, string: tuple[int, ...], target: int | str | None) -> int:
         """A target as a logit: of its text; for None, what is predicted after a string.
 
@@ -210,6 +219,7 @@ class Asker:
             )
         return target
 
+    @checked
     def logits(self, string: tuple[int, ...]) -> list[float]:
         """Of the original model, where there is one."""
         return self._last(string, exactly=self.model is None)

@@ -14,10 +14,11 @@ Others are plugged in like the built-in ones below, by decorator, or by entry po
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import (
     Delete,
@@ -32,10 +33,11 @@ from tl_dyck.certify.transformations import (
 from tl_dyck.files import CorruptFileError, read_json
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.registry import Registry
+from tl_dyck.registry import Registry, unknown_name
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Resources:
     """Data that transformations need and a text cannot spell out.
@@ -57,12 +59,15 @@ class Resources:
     protected: Sequence[int] = ()
     others: Mapping[str, Any] | None = None
 
+    @checked
     def need(self, field: str, name: str) -> Any:
         """The value of a field.
 
         Raises:
             SpaceError: it is missing, and transformation `name` needs it.
         """
+        if field not in (known := [each.name for each in fields(self)]):
+            raise unknown_name("field", field, known)
         value = getattr(self, field)
         if value is None:
             raise SpaceError(
@@ -98,6 +103,7 @@ for _name, (_summary, _make) in _BUILT_IN.items():
     transformations.register(_name, _summary)(_make)
 
 
+@checked
 def load_synonyms(file: str | Path) -> dict[str, tuple[str, ...]]:
     """Read a JSON object from each word to its synonyms, best first; see `substitution_table`.
 
@@ -117,6 +123,7 @@ def load_synonyms(file: str | Path) -> dict[str, tuple[str, ...]]:
     return {word: tuple(words) for word, words in found.items()}
 
 
+@checked
 def parse_space(text: str, **resources: Any) -> PerturbationSpace:
     """Read a space from its text form: names with budgets, separated by commas.
 

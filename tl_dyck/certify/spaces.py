@@ -25,10 +25,12 @@ from typing import Any, final
 
 import torch
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.automaton import StringAutomaton
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.lattice import KEEP, Lattice, Option, SpaceTooLargeError
 from tl_dyck.certify.transformations import SpaceError, Tokens, Transformation, as_tokens
+from tl_dyck.check import MOST_DRAWS, check_instance, check_integer, check_several
 
 
 @final
@@ -51,6 +53,7 @@ class Edit:
     def __str__(self) -> str:
         return self.to_text(lambda tokens: " ".join(map(str, tokens)))
 
+    @checked
     def to_text(self, text: Callable[[tuple[int, ...]], str]) -> str:
         """In one line, with tokens as `text` writes them."""
         return (
@@ -60,6 +63,7 @@ class Edit:
 
 
 @final
+@checked
 @dataclass(frozen=True, init=False)
 class PerturbationSpace:
     """A list of transformations with budgets; see the module's docstring for what it means.
@@ -101,6 +105,7 @@ class PerturbationSpace:
         """Names of the transformations, in order."""
         return tuple(transformation.name for transformation, _ in self.transformations)
 
+    @checked
     def lattice(self, tokens: Tokens) -> Lattice:
         """Everything that can be done to `tokens`, for algorithms to read.
 
@@ -114,14 +119,17 @@ class PerturbationSpace:
             self._lattices[string] = _lattice(self, string)
         return self._lattices[string]
 
+    @checked
     def size(self, tokens: Tokens) -> int:
         """Number of distinct strings, exact."""
         return self._automaton(tokens).size()
 
+    @checked
     def n_edit_paths(self, tokens: Tokens) -> int:
         """Number of ways to choose disjoint rewritings in the budgets, exact; at least `size`."""
         return self.lattice(tokens).n_edit_paths()
 
+    @checked
     def enumerate(
         self, tokens: Tokens, *, limit: int | None = None, deadline: Deadline | None = None
     ) -> Iterator[tuple[int, ...]]:
@@ -144,27 +152,35 @@ class PerturbationSpace:
             )
         return automaton.strings(deadline)
 
+    @checked
     def sample(
         self, tokens: Tokens, n: int, *, generator: torch.Generator
     ) -> list[tuple[int, ...]]:
         """`n` strings, drawn independently and uniformly from the distinct ones."""
         automaton = self._automaton(tokens)
         rng = random.Random(int(torch.randint(2**62, (1,), generator=generator)))
+        n = check_integer("n", n, least=0, most=MOST_DRAWS)
         return [automaton.draw(rng) for _ in range(n)]
 
+    @checked
     def contains(self, tokens: Tokens, candidate: Tokens) -> bool:
         """Whether `tokens` can be turned into `candidate`."""
         return self.lattice(tokens).path_to(as_tokens(candidate)) is not None
 
+    @checked
     def edits(self, tokens: Tokens, candidate: Tokens) -> tuple[Edit, ...] | None:
         """The fewest rewritings that turn `tokens` into `candidate`, left to right, else None."""
         lattice = self.lattice(tokens)
         path = lattice.path_to(as_tokens(candidate))
         return None if path is None else self.edits_of(lattice, path)
 
+    @checked
     def edits_of(self, lattice: Lattice, path: Iterable[int]) -> tuple[Edit, ...]:
         """The rewritings on a path, given as indices of options."""
-        options = (lattice.options[index] for index in path)
+        indices = check_several("path", path)
+        for index in indices:
+            check_integer("path", index, least=0, most=len(lattice.options) - 1)
+        options = (lattice.options[index] for index in indices)
         return tuple(
             Edit(self.names[o.kind], o.start, lattice.tokens[o.start : o.end], o.emits)
             for o in options
@@ -180,6 +196,7 @@ class PerturbationSpace:
         return self._automata[string]
 
 
+@checked
 def apply_edits(tokens: Tokens, edits: Iterable[Edit]) -> tuple[int, ...]:
     """Apply edits to the original string.
 
@@ -204,7 +221,10 @@ def placed(edits: Iterable[Edit]) -> list[tuple[Edit, int]]:
     """Edits from left to right, each with where its insertion begins *in the edited string*."""
     places, shift = [], 0
     # a gap comes before what follows it
-    for edit in sorted(edits, key=lambda edit: (edit.start, len(edit.removed))):
+    given = check_several("edits", edits)
+    for edit in given:
+        check_instance("edits", edit, Edit, "of the class Edit")
+    for edit in sorted(given, key=lambda edit: (edit.start, len(edit.removed))):
         places.append((edit, edit.start + shift))
         shift += len(edit.inserted) - len(edit.removed)
     return places

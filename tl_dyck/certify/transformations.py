@@ -24,17 +24,22 @@ import functools
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias, final
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
+from tl_dyck.check import check_integer, shown
 from tl_dyck.errors import DyckError
 from tl_dyck.language import DyckLanguage
 
 STOP_WORDS = ("a", "and", "the", "of", "to")
 """What ARC's T_DelStop deletes (Zhang et al., arXiv 2102.07818)."""
+
+_MOST_TOKENS = 100_000  # of a string that is certified
 
 Tokens: TypeAlias = "Iterable[int] | Int[Tensor, ' _pos']"
 
@@ -70,6 +75,7 @@ class Transformation(abc.ABC):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Duplicate(Transformation):
     """Repeat a word: x_i becomes x_i x_i (ARC's T_Dup).
@@ -91,6 +97,7 @@ class Duplicate(Transformation):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Substitute(Transformation):
     """Replace a word by one of its substitutes (ARC's T_SubSyn).
@@ -116,6 +123,7 @@ class Substitute(Transformation):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Delete(Transformation):
     """Drop a word (ARC's T_DelStop, where the words are a, and, the, of, to).
@@ -140,6 +148,7 @@ class Delete(Transformation):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Insert(Transformation):
     """Insert one of some strings at a gap.
@@ -179,6 +188,7 @@ class SwapAdjacent(Transformation):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class InsertMatchedPairs(Transformation):
     """Insert nested pairs of one type at a gap: the pumping of Wen et al. 2023, Theorem 1.
@@ -205,6 +215,7 @@ class InsertMatchedPairs(Transformation):
                 yield 0, (opening,) * pairs + (opening + 1,) * pairs
 
 
+@checked
 def substitution_table(
     words: Mapping[str, Sequence[str]], alphabet: Sequence[str], k: int | None = None
 ) -> dict[int, tuple[int, ...]]:
@@ -217,6 +228,8 @@ def substitution_table(
     """
     token = {text: index for index, text in enumerate(alphabet)}
     table = {}
+    if k is not None:
+        k = check_integer("k", k, least=1)
     for word, synonyms in words.items():
         known = tuple(
             token[synonym] for synonym in synonyms if synonym in token and synonym != word
@@ -261,16 +274,19 @@ def as_tokens(tokens: Tokens) -> tuple[int, ...]:
         TypeError: not a 1-dimensional sequence of integers.
         SpaceError: a negative token.
     """
-    if isinstance(tokens, Tensor):
-        tokens = tokens.tolist()
     if isinstance(tokens, (str, bytes)):
         raise TypeError(f"expected token ids, not the text {tokens!r}; tokenize it first.")
+    given = tokens
     try:
-        plain = tuple(map(operator.index, tokens))
-    except TypeError as error:
+        if isinstance(tokens, Tensor):
+            tokens = tokens.tolist()
+        plain = tuple(map(operator.index, islice(tokens, _MOST_TOKENS + 1)))
+    except (TypeError, NotImplementedError) as error:  # the latter: a tensor on meta
         raise TypeError(
-            f"a string is a 1-dimensional sequence of token ids, not {tokens!r}."
+            f"tokens are a 1-dimensional sequence of ids, not {shown(given)}."
         ) from error
+    if len(plain) > _MOST_TOKENS:
+        raise SpaceError(f"tokens are more than {_MOST_TOKENS:,}, which no string has.")
     if any(token < 0 for token in plain):
         raise SpaceError(f"a token cannot be negative: {min(plain)}.")
     return plain

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import Rewrite, SpaceError, Transformation
+from tl_dyck.check import WrongTypeError, check_integer, shown
 from tl_dyck.language.alphabet import Symbols
 
 _PIECE = re.compile(r"\s*(?:\w+(?:['’]\w+)*|[^\w\s]+)|\s+$")
@@ -55,11 +57,13 @@ class WordSpace(NamedTuple):
     symbols: Symbols
     left_out: tuple[str, ...]
 
+    @checked
     def translate(self, certificate: Certificate) -> Certificate:
         """A certificate that shows text, not numbers."""
         return certificate.with_symbols(self.symbols)
 
 
+@checked
 def word_space(
     tokenizer: Any,
     text: str,
@@ -97,6 +101,10 @@ def word_space(
     Raises:
         SpaceError: the tokens of the text are not those of its words side by side.
     """
+    if k is not None:
+        check_integer("k", k, least=1)
+    if not hasattr(tokenizer, "encode") or isinstance(tokenizer, (type, str)):
+        raise WrongTypeError(f"tokenizer must be one of transformers, got {shown(tokenizer)}")
 
     def encode(piece: str) -> tuple[int, ...]:
         return tuple(tokenizer.encode(piece, add_special_tokens=False))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError, check_seed
 from tl_dyck.judge.built_cases import CONSTRUCTED, construct_case
 from tl_dyck.judge.isolation import SealedCase
@@ -47,6 +48,7 @@ def sealed_case(kind: str, seed: int, **knobs: Any) -> SealedCase:
     return _made(kind, check_seed(seed), tuple(sorted(knobs.items())))
 
 
+@checked
 def make_case(kind: str, seed: int, **knobs: Any) -> tuple[Case, tuple[Fact, ...]]:
     """A case and all that is known of it. The case is yours: nobody else sees what you change.
 

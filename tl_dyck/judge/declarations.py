@@ -17,7 +17,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Method, Question, Scores, methods
+from tl_dyck.arguments import checked
+from tl_dyck.check import check_integer, check_number
+from tl_dyck.judge.protocol import ABOUT_HEADS, KINDS, Case, Method, Question, Scores, methods
+from tl_dyck.registry import unknown_name
 
 #: From tokens ``[n, pos]`` and the closing bracket that the model predicts after each, ``[n]``, to
 #: a size for each position, ``[n, pos]``.
@@ -45,6 +48,7 @@ class Declared:
     unit: str = ""
 
 
+@checked
 def declare_method(*kinds: str, yes: str, paper: str = "") -> Callable[[Method], Method]:
     """Declare a method, which is then asked these kinds of question only.
 
@@ -53,6 +57,9 @@ def declare_method(*kinds: str, yes: str, paper: str = "") -> Callable[[Method],
         yes: when it says yes, in words.
         paper: where it is from.
     """
+    for kind in kinds:
+        if kind not in KINDS:
+            raise unknown_name("kind", kind, KINDS)
 
     def declare(method: Method) -> Method:
         @wraps(method)
@@ -68,6 +75,7 @@ def declare_method(*kinds: str, yes: str, paper: str = "") -> Callable[[Method],
     return declare
 
 
+@checked
 def combine_methods(*several: Method) -> Method:
     """One method of several that answer different kinds of question; the first that answers does.
 
@@ -87,6 +95,7 @@ def combine_methods(*several: Method) -> Method:
     return method
 
 
+@checked
 def score_heads(
     above: float,
     unit: str = "",
@@ -117,6 +126,7 @@ def score_heads(
         every: one in so many cases is asked about, for what is slow.
         stack: the number of a whole model, where the method answers "stack" too.
     """
+    above, every = check_number("above", above), check_integer("every", every, least=1)
 
     def declare(values: Callable[[Case], Any]) -> Method:
         once = lru_cache(maxsize=1)(values)
@@ -139,6 +149,7 @@ def score_heads(
     return declare
 
 
+@checked
 def score_edges(
     above: float, unit: str = "", paper: str = ""
 ) -> Callable[[Callable[[Case], Numbers]], Method]:
@@ -152,6 +163,7 @@ def score_edges(
         unit: of the numbers.
         paper: where it is from.
     """
+    above = check_number("above", above)
 
     def declare(values: Callable[[Case], Numbers]) -> Method:
         @declare_method("edge", yes=f"above {above:g} {unit}".rstrip(), paper=paper)
@@ -168,6 +180,7 @@ def score_edges(
     return declare
 
 
+@checked
 def find_directions(
     above: float = 0.9, paper: str = ""
 ) -> Callable[[Callable[[Case, int, int], Tensor]], Method]:
@@ -177,6 +190,7 @@ def find_directions(
     size, of more than `above` with the direction asked about. Several sets of directions, as of
     several seeds, ``[seed, n, d_head]``, say what they say on average.
     """
+    above = check_number("above", above)
 
     def declare(features: Callable[[Case, int, int], Tensor]) -> Method:
         @declare_method("feature", yes=f"above {above:g}, the cosine", paper=paper)
@@ -212,6 +226,7 @@ def _unit(vectors: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
     return found
 
 
+@checked
 def score_brackets(paper: str = "") -> Callable[[Sizes], Method]:
     """Declare a method by a function that gives each bracket a size; yes for the largest.
 

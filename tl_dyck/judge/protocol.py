@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import Registry
 from tl_dyck.tasks import DyckTask
@@ -119,6 +120,7 @@ class Fact:
 
 
 @final
+@checked
 @dataclass(frozen=True, eq=False)
 class Case:
     """What a method is shown: neither of which kind the model is, nor from which seed.
@@ -141,6 +143,7 @@ class Case:
     name: str = "0"
     directions: Tensor | None = None
 
+    @checked
     def forward(self, embeddings: Float[Tensor, "n pos d_model"]) -> Float[Tensor, "n pos d_vocab"]:
         """Logits if these stood where tokens are looked up (`hook_embed`); gradients flow.
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, final
 import pandas as pd
 from typing_extensions import Unpack
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError
 from tl_dyck.environment import one_thread
 from tl_dyck.files import read_table, sha256
@@ -137,6 +138,7 @@ class JudgeExperiment:
         return {"facts": len(sealed.facts), "answers": len(rows)}
 
 
+@checked
 def judge_methods(
     suite: Suite | str = "quick",
     folder: str | Path = "results/judge",
@@ -191,6 +193,7 @@ def judge_methods(
     return load_judgement(path)
 
 
+@checked
 def load_judgement(folder: str | Path) -> Judgement:
     """What `judge_methods` left in a folder.
 

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from tl_dyck.check import WrongTypeError, shown
+from tl_dyck.arguments import checked
+from tl_dyck.check import WrongTypeError, check_several, shown
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import Estimate, estimate
 from tl_dyck.judge.cases import sealed_case
@@ -29,6 +30,7 @@ Floats = NDArray[np.float64]
 _BOOTSTRAP = 1000
 
 
+@checked
 @one_thread()
 def judge_method(
     method: Method | str, suite: Suite | Iterable[tuple[str, int]] = DEVELOPMENT
@@ -81,7 +83,7 @@ def _pairs(suite: Any) -> list[tuple[str, int]]:
         raise WrongTypeError(
             f'a suite is a Suite, or pairs such as [("uniform", 0)], not {suite!r:.80}'
         )
-    pairs = list(suite)
+    pairs = check_several("suite", suite)
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise WrongTypeError(f"a case is named by its kind and seed, not by {pair!r:.80}")
@@ -260,6 +262,7 @@ def _rates(
     }
 
 
+@checked
 def score_table(rows: pd.DataFrame, *, n_bootstrap: int = _BOOTSTRAP) -> pd.DataFrame:
     """Scores of methods, from the rows of `ask` with a column "method".
 

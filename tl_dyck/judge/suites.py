@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import final
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError, check_integer, check_seed
 from tl_dyck.files import sha256
 from tl_dyck.judge.cases import list_kinds
@@ -20,6 +21,7 @@ MOST_CASES = 100_000
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Suite:
     """How many cases of each kind, from which seed on.
@@ -62,6 +64,7 @@ class Suite:
         check_seed(first + max(sizes.values()) - 1, "the last seed")
         object.__setattr__(self, "first_seed", first)
 
+    @checked
     def with_salt(self, salt: str) -> Suite:
         """As many cases from other seeds, a private test set: who has not the salt cannot make it.
 

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from tl_dyck.ablation.compare import Answer
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_instance, check_length
+from tl_dyck.inputs import one_model
 from tl_dyck.interventions import hide_keys, key_of_each, run
 from tl_dyck.judge.facts import TIE, Enumeration, head_facts, margins
 from tl_dyck.judge.protocol import JudgeError
@@ -72,6 +74,7 @@ class HeadTruths:
             [dots(self.table, values, rows="L{layer}H{head}", unit=unit)], str(self.task)
         )
 
+    @checked
     def reads_top(self, layer: int, head: int) -> Answer:
         """Does this head read the top of the stack?
 
@@ -99,6 +102,7 @@ class HeadTruths:
         )
 
 
+@checked
 def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
     """What every head of a model does on every prefix of at most `length` brackets, exactly.
 
@@ -127,6 +131,7 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
             "head_truths makes heads uniform, and a TransformerBridge does not show which "
             "positions they may attend to: give the HookedTransformer with its weights"
         )
+    one_model(model, "head_truths")
     if model.cfg.attention_dir != "causal":
         raise JudgeError("a model that looks ahead sees the bracket that it is asked for")
     length = check_length(length, least=3, most=model.cfg.n_ctx - 1)

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
+from tl_dyck.arguments import checked
+from tl_dyck.check import check_several
 from tl_dyck.language.checks import DyckStringError
 from tl_dyck.registry import unknown_name
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Symbols:
     """The text of each token, and what stands between two of them.
@@ -40,6 +43,7 @@ class Symbols:
     def _tokens(self) -> dict[str, int]:
         return {symbol: token for token, symbol in enumerate(self.alphabet)}
 
+    @checked
     def read(self, text: str) -> list[int]:
         """Tokens of a text.
 
@@ -62,20 +66,25 @@ class Symbols:
             ids.append(token)
         return ids
 
+    @checked
     def words(self, tokens: Iterable[int]) -> list[str]:
         """The text of each token that is written."""
         known = len(self.alphabet)
-        return [self.alphabet[t] if t < known else str(t) for t in tokens if t != self.silent]
+        given = check_several("tokens", tokens)
+        return [self.alphabet[t] if t < known else str(t) for t in given if t != self.silent]
 
+    @checked
     def text(self, tokens: Iterable[int]) -> str:
         """A string of tokens as one text."""
         return self.separator.join(self.words(tokens))
 
+    @checked
     def logit(self, target: int) -> str:
         """The text of a logit: its token's, or its number."""
         known = self.names_logits and target < len(self.alphabet)
         return self.alphabet[target] if known else str(target)
 
+    @checked
     def index(self, text: str) -> int:
         """The logit of a token's text.
 

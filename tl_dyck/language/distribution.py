@@ -25,7 +25,8 @@ from jaxtyping import Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tl_dyck.check import check_integer, check_length
+from tl_dyck.arguments import checked
+from tl_dyck.check import MOST_DRAWS, check_integer, check_length
 from tl_dyck.language.chain import choice_nats, depth_chain, free_open_probability
 from tl_dyck.language.checks import DyckStringError, check_length_of, check_mode
 from tl_dyck.language.dyck import DyckLanguage
@@ -33,6 +34,7 @@ from tl_dyck.language.sampling import End, draw_tokens
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class DyckDistribution:
     """D(q, k, D).
@@ -71,6 +73,7 @@ class DyckDistribution:
 
     # --- exact facts ------------------------------------------------------------------------------
 
+    @checked
     def next_token_probs(
         self, tokens: Int[Tensor, "*batch pos"]
     ) -> Float64[Tensor, "*batch pos d_vocab"]:
@@ -101,6 +104,7 @@ class DyckDistribution:
         close = close.where(close >= 0, language.bos_token)  # at depth 0, where P(BOS) = 0
         return probs.scatter_(-1, close[..., None], 1 - opening[..., None])
 
+    @checked
     def log_prob(
         self, tokens: Int[Tensor, "*batch pos"], *, mode: str = "prefix"
     ) -> Float64[Tensor, "*batch"]:
@@ -134,6 +138,7 @@ class DyckDistribution:
             result = result - torch.tensor(log_ways, device=tokens.device)[lengths]
         return torch.where(valid, result, -math.inf)
 
+    @checked
     def entropy_floor(self, lengths: int | Sequence[int], mode: str) -> float:
         """The least cross-entropy that any model can reach, in nats per predicted token.
 
@@ -191,6 +196,7 @@ class DyckDistribution:
         normalised: NDArray[np.float64] = share / share.sum()
         return normalised
 
+    @checked
     def depth_probability(self, longest: int) -> NDArray[np.float64]:
         """Probability of each depth 0..D after 0..`longest` brackets in mode "prefix".
 
@@ -208,6 +214,7 @@ class DyckDistribution:
 
     # --- drawing ----------------------------------------------------------------------------------
 
+    @checked
     def sample(
         self,
         n: int,
@@ -238,6 +245,7 @@ class DyckDistribution:
             n, length, mode, "complete" if mode == "complete" else "anywhere", generator, device
         )
 
+    @checked
     def sample_ending_in_close(
         self,
         n: int,
@@ -286,7 +294,8 @@ class DyckDistribution:
         device: str | torch.device,
     ) -> Tensor:
         check_mode(mode)
-        n, length = check_integer("n", n, least=0), check_length_of(length, mode, least=0)
+        n = check_integer("n", n, least=0, most=MOST_DRAWS)
+        length = check_length_of(length, mode, least=0)
         if generator is None:
             seed = torch.Generator().seed()
         else:

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import LONGEST, check_integer, check_length
 from tl_dyck.language.checks import (
     DyckStringError,
@@ -34,6 +35,7 @@ MOST_TYPES = 10_000  # of brackets; each has texts, an embedding and a logit of 
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class DyckLanguage(Language):
     """The language Dyck(k, D): well-nested strings over k bracket types, of depth D at most.
@@ -88,6 +90,7 @@ class DyckLanguage(Language):
 
     # --- text -------------------------------------------------------------------------------------
 
+    @checked
     def parse(self, text: str, *, prefix: bool = True) -> Int[Tensor, " pos"]:
         """Map a text to tokens, without BOS, and insist that it is of the language.
 
@@ -215,7 +218,8 @@ class DyckLanguage(Language):
 
     def others_of_type(self, tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch pos key"]:
         """Of each position the opening brackets up to it of its top's type, but not the top."""
-        here, top = torch.arange(tokens.shape[-1], device=tokens.device), self.top_of_stack(tokens)
+        top = self.top_of_stack(tokens)
+        here = torch.arange(tokens.shape[-1], device=tokens.device)
         same = tokens[..., None, :] == tokens.gather(-1, top.clamp_min(0))[..., None]
         others = self.is_open(tokens)[..., None, :] & same & (here <= here[:, None])
         found: Tensor = others & (here != top[..., None]) & (top >= 0)[..., None]
@@ -253,6 +257,7 @@ class DyckLanguage(Language):
 
     # --- counting ---------------------------------------------------------------------------------
 
+    @checked
     def count(self, length: int, mode: str = "complete") -> int:
         """The exact number of strings with `length` brackets.
 
@@ -270,6 +275,7 @@ class DyckLanguage(Language):
         *_, ways = self.prefixes_by_depth(length)
         return ways[0] if mode == "complete" else sum(ways)
 
+    @checked
     def prefixes_by_depth(self, longest: int) -> Iterator[list[int]]:
         """Yield, for each length 0..`longest`, the exact numbers of prefixes by their depth.
 
@@ -284,6 +290,7 @@ class DyckLanguage(Language):
             deepest = min(length + 1, self.max_depth)
             ways = [up + down for up, down in zip(deeper, shallower, strict=False)][: deepest + 1]
 
+    @checked
     def enumerate(self, length: int, mode: str = "complete") -> Int[Tensor, "n length"]:
         """All strings with `length` brackets, without BOS, in lexicographic order of their tokens.
 

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError, WrongValueError
 from tl_dyck.errors import DyckError
 from tl_dyck.language.alphabet import Symbols
@@ -54,6 +55,7 @@ class Language(ABC):
         """The number of tokens: the symbols and BOS."""
         return self.bos_token + 1
 
+    @checked
     def tokenize(self, text: str) -> Int[Tensor, " pos"]:
         """Map a text to tokens, without BOS and without asking whether it is of the language.
 
@@ -68,6 +70,7 @@ class Language(ABC):
             dtype=torch.int64,
         )
 
+    @checked
     def parse(self, text: str, *, prefix: bool = True) -> Int[Tensor, " pos"]:
         """Map a text to tokens; a language of which only the symbols are known asks no more."""
         return self.tokenize(text)
@@ -92,11 +95,14 @@ class Language(ABC):
             not isinstance(tokens, Tensor)
             or tokens.dtype.is_floating_point
             or tokens.dtype == torch.bool
+            or tokens.dtype.is_complex
+            or tokens.is_meta
         ):
             kind = tokens.dtype if isinstance(tokens, Tensor) else type(tokens).__name__
+            place = " on meta" if getattr(tokens, "is_meta", False) else ""
             raise TypeError(
-                f"tokens must be a tensor of integers, got {kind}; use parse(text) for text, "
-                "or tokens.long()"
+                f"tokens must be a tensor of integers, got {kind}{place}; use parse(text) for "
+                "text, or tokens.long()"
             )
         tokens = tokens.long()
         if tokens.numel() and (int(tokens.min()) < 0 or int(tokens.max()) > self.bos_token):
@@ -113,6 +119,7 @@ class Language(ABC):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class SymbolLanguage(Language):
     """A language of which only the symbols are known: it has no brackets, depth or stack.

@@ -10,12 +10,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.check import WrongTypeError, WrongValueError, check_integer
+from tl_dyck.arguments import checked
+from tl_dyck.check import WrongTypeError, WrongValueError, check_integer, shown
 from tl_dyck.errors import DyckError
 from tl_dyck.language.checks import in_order
 from tl_dyck.language.symbols import Language
 
 _LARGEST_ID = 2**63 - 1  # of a tensor
+
+
+_MOST_IDS = 10_000_000  # ids of a model: the largest vocabularies have some hundred thousand
 
 
 class VocabularyError(DyckError, ValueError):
@@ -27,6 +31,7 @@ class VocabularyWarning(UserWarning):
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Vocabulary:
     """The token ids of a model of your own, for the brackets of a language.
@@ -88,17 +93,24 @@ class Vocabulary:
             seen[token] = name
 
     @classmethod
+    @checked
     def ours(cls, language: Language) -> Vocabulary:
         """The ids of `DyckLanguage` themselves: brackets 0..2k-1, then BOS, which also pads."""
         return cls(language, range(language.bos_token), bos=language.bos_token)
 
     @classmethod
+    @checked
     def of_tokenizer(cls, language: Language, tokenizer: Any) -> Vocabulary:
         """Read the ids from a tokenizer of Hugging Face's `transformers`.
 
         Raises:
             VocabularyError: it has no BOS, or a bracket is not one token of its own.
         """
+        if not hasattr(tokenizer, "get_vocab") or isinstance(tokenizer, type):
+            raise WrongTypeError(
+                f"tokenizer must be one of transformers, got {shown(tokenizer)}; give "
+                "Vocabulary(language, brackets=…, bos=…)"
+            )
         known = tokenizer.get_vocab()
         missing = [bracket for bracket in language.alphabet if bracket not in known]
         if missing:
@@ -130,13 +142,14 @@ class Vocabulary:
         """The largest id that is named; the model's `d_vocab` must be above it."""
         return max(*self.ids, self.bos if self.padding is None else self.padding)
 
+    @checked
     def order(self, d_vocab: SupportsIndex) -> Int[Tensor, " d_vocab"]:
         """All ids of the model, those that are named first: entry i is its id for our token i.
 
         Raises:
             VocabularyError: the model has not so many ids.
         """
-        d_vocab = check_integer("d_vocab", d_vocab, least=1)
+        d_vocab = check_integer("d_vocab", d_vocab, least=1, most=_MOST_IDS)
         if self.largest >= d_vocab:
             raise VocabularyError(
                 f"id {self.largest} is not in a vocabulary of d_vocab={d_vocab}: {self!r}"
@@ -145,6 +158,7 @@ class Vocabulary:
         rest = [token for token in range(d_vocab) if token not in named]
         return torch.tensor([*self.ids, *rest])
 
+    @checked
     def to_model(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
         """From our ids to the model's; BOS is padding wherever only BOS follows, but at the start.
 
@@ -160,6 +174,7 @@ class Vocabulary:
         filling[..., :1] = False
         return found.masked_fill(filling, self.padding)
 
+    @checked
     def to_ours(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
         """From the model's ids to ours; padding becomes BOS.
 

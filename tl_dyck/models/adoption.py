@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import (
     WrongTypeError,
     WrongValueError,
@@ -29,6 +30,7 @@ from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.registry import unknown_name
 
 
+@checked
 def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
     """A model of your own, renumbered: its token ids are those of the language, brackets first.
 

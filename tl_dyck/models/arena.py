@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError, WrongValueError, check_integer
 from tl_dyck.files import CorruptFileError, one_line, read_regular
 from tl_dyck.models.hooked import HookedTransformerConfig
@@ -36,6 +37,7 @@ _BUFFERS = (".mask", ".IGNORE")  # of TransformerLens, saved by early releases
 _LARGEST = 1 << 28  # bytes: a thousand times the file
 
 
+@checked
 def load_arena(path: str | Path, device: str | None = None) -> HookedTransformer:
     """ARENA's bracket classifier as a HookedTransformer, with its padding masked.
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
+from tl_dyck.arguments import checked
 from tl_dyck.errors import DyckError
 from tl_dyck.models.embeddings import DepthEmbed
 from tl_dyck.models.hooked import HookedTransformer
@@ -23,6 +24,7 @@ class NoBridgeError(DyckError, TypeError):
     """A `TransformerBridge` cannot be had: of this model, or with this TransformerLens."""
 
 
+@checked
 def as_bridge(model: HookedTransformer) -> Any:
     """A `TransformerBridge` with a copy of the model's weights and the same logits.
 

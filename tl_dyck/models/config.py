@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_integer_fields, check_number
 from tl_dyck.decoder import odd_options
 from tl_dyck.language import DyckLanguage, Language, SymbolLanguage
@@ -77,11 +78,13 @@ _DERIVED = (
 OPTIONS = (*_SAVED, *_CHOSEN, *RECORDING)
 
 _LARGEST_TABLE = 2**27
+_MOST_LAYERS = 1000
 _LEAST = dict.fromkeys(("n_layers", "n_heads", "d_model", "d_head", "d_mlp", "t_max"), 1)
 _LEAST["n_ctx"] = 2
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 
 
+@checked
 @dataclass(kw_only=True)
 class DyckTransformerConfig(HookedTransformerConfig):
     """A `HookedTransformerConfig` with the language and the choices of Wen et al. 2023.
@@ -209,6 +212,14 @@ class DyckTransformerConfig(HookedTransformerConfig):
             if name == "d_head" and self.d_head == -1:
                 self.d_head = max(1, self.d_model // self.n_heads)
             check_integer_fields(self, **{name: least})
+        width = max(self.n_ctx, self.d_mlp or 0, self.n_heads * self.d_head)
+        if width * self.d_model > _LARGEST_TABLE or self.n_layers > _MOST_LAYERS:
+            raise ValueError(
+                f"n_ctx, d_mlp and n_heads * d_head, each times d_model, must be at most "
+                f"{_LARGEST_TABLE:,}, and n_layers {_MOST_LAYERS:,}; got n_ctx={self.n_ctx}, "
+                f"d_mlp={self.d_mlp}, n_heads={self.n_heads}, d_head={self.d_head}, "
+                f"d_model={self.d_model}, n_layers={self.n_layers}"
+            )
         for name in ("mlp", "layer_norm"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be true or false, not {getattr(self, name)!r}")
@@ -224,6 +235,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
             )
 
     @classmethod
+    @checked
     def of_plain(cls, config: HookedTransformerConfig, language: Language) -> DyckTransformerConfig:
         """The same architecture, of TransformerLens' own configuration, for a language.
 
@@ -248,6 +260,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
         )
 
     @staticmethod
+    @checked
     def read(language: Language) -> dict[str, Any]:
         """The fields with which a model reads a language.
 
@@ -282,6 +295,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
         return values
 
     @classmethod
+    @checked
     def from_saved(cls, values: dict[str, Any], device: str | None = None) -> DyckTransformerConfig:
         """Make the config that `to_saved` described.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tl_dyck.arguments import checked
 from tl_dyck.language import VocabularyError
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.models.config import OPTIONS, DyckTransformerConfig
@@ -27,6 +28,7 @@ def list_models() -> list[str]:
     return models.names()
 
 
+@checked
 def get_config(name: str, task: Task | str, **overrides: Any) -> DyckTransformerConfig:
     """The configuration of a named family for a task.
 
@@ -54,6 +56,7 @@ def get_config(name: str, task: Task | str, **overrides: Any) -> DyckTransformer
     return config_for(models.get(name)(task, **overrides), task)
 
 
+@checked
 def config_for(
     config: DyckTransformerConfig | HookedTransformerConfig | str, task: Task | str
 ) -> DyckTransformerConfig:
@@ -72,6 +75,8 @@ def config_for(
     """
     if isinstance(config, str):
         return get_config(config, task)
+    if isinstance(task, str):
+        task = load_task(task)
     if isinstance(config, DyckTransformerConfig):
         return config
     if not isinstance(config, HookedTransformerConfig):
@@ -79,7 +84,7 @@ def config_for(
             "give a configuration (see get_config), or the name of a family, "
             f"not {type(config).__name__}"
         )
-    language = (load_task(task) if isinstance(task, str) else task).language
+    language = task.language
     if config.d_vocab != language.d_vocab or config.d_vocab_out not in (-1, language.d_vocab):
         raise VocabularyError(
             f"the configuration has d_vocab={config.d_vocab} and d_vocab_out={config.d_vocab_out}, "

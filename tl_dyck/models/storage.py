@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import not_finite
 from tl_dyck.decoder import hooked_at
 from tl_dyck.files import CorruptFileError
@@ -35,6 +36,7 @@ class _Kind(NamedTuple):
     build: Callable[[dict[str, Any], str | None], Any]
 
 
+@checked
 def save_model(model: Any, folder: str | Path) -> Path:
     """Save configuration and weights; each file is replaced atomically.
 
@@ -79,6 +81,7 @@ def save_model(model: Any, folder: str | Path) -> Path:
     return write_weights(folder, kind, config, dict(model.named_parameters()))
 
 
+@checked
 def load_model(folder: str | Path, device: str | None = None, *, diverged: bool = False) -> Any:
     """Load what `save_model` saved.
 

@@ -13,7 +13,8 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import trange
 from transformer_lens.utilities import USE_DEFAULT_VALUE, sample_logits
 
-from tl_dyck.check import check_integer
+from tl_dyck.arguments import checked
+from tl_dyck.check import check_integer, check_number
 from tl_dyck.language import build_tokenizer
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.embeddings import DepthEmbed
@@ -25,6 +26,7 @@ _PROCESSED = 1e-2
 
 
 @final
+@checked
 class DyckTransformer(HookedTransformer):
     """A HookedTransformer for a language, with its tokenizer.
 
@@ -62,6 +64,7 @@ class DyckTransformer(HookedTransformer):
             )
         return super().__getattr__(name)
 
+    @checked
     def process_weights_(self, *args: Any, **kwargs: Any) -> None:
         """As `HookedTransformer.process_weights_`, with a warning if it changes predictions.
 
@@ -81,11 +84,14 @@ class DyckTransformer(HookedTransformer):
                 stacklevel=2,
             )
 
+    @checked
     def to_tokens(self, input: str | list[str], *args: Any, **kwargs: Any) -> Tensor:
         """As `HookedTransformer.to_tokens`, but too long a string is an error.
 
         Unless, that is, `truncate=True`.
         """
+        if isinstance(input, (list, tuple)) and not input:
+            raise ValueError("input must be a text or a list of them, got an empty list")
         kwargs.setdefault("truncate", False)
         tokens: Tensor = super().to_tokens(input, *args, **kwargs)
         self._check_length(tokens)
@@ -95,6 +101,7 @@ class DyckTransformer(HookedTransformer):
         self.language.check_tokens(tokens)  # an index of -1 would pass in silence
         self._check_length(tokens)
 
+    @checked
     @torch.inference_mode()
     def generate(
         self,
@@ -141,6 +148,8 @@ class DyckTransformer(HookedTransformer):
         if return_type not in ("input", "str", "tokens"):
             raise unknown_name("return_type", return_type, ("input", "str", "tokens"))
         max_new_tokens = check_integer("max_new_tokens", max_new_tokens, least=1)
+        check_drawing(top_k, top_p, temperature, freq_penalty)
+        check_ends(eos_token_id, self.cfg.d_vocab)
         tokens, mask = self._prompts(input, prepend_bos)
         self._check_length(tokens, max_new_tokens)
         bos = self.language.bos_token
@@ -180,7 +189,7 @@ class DyckTransformer(HookedTransformer):
                     "give tokens as [batch, pos], for example tokens[None], "
                     f"not {list(input.shape)}"
                 )
-            return input.to(self.cfg.device), None
+            return self.language.check_tokens(input).to(self.cfg.device), None
         if not input and not isinstance(input, str):
             raise ValueError("there is no prompt in the list; for the empty string, give ['']")
         rows = [
@@ -207,6 +216,28 @@ class DyckTransformer(HookedTransformer):
             )
 
 
+def check_drawing(
+    top_k: int | None, top_p: float | None, temperature: float, freq_penalty: float
+) -> None:
+    """Refuse what `generate` cannot draw by; the names are its arguments'."""
+    if top_k is not None:
+        check_integer("top_k", top_k, least=1)
+    if top_p is not None:
+        check_number("top_p", top_p, least=0.0, most=1.0, above=True)
+    check_number("temperature", temperature, least=0.0)
+    check_number("freq_penalty", freq_penalty)
+
+
+def check_ends(eos_token_id: int | list[int] | None, d_vocab: int) -> None:
+    """Refuse tokens that no model of so many can write."""
+    ends = [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
+    if ends is not None and not ends:
+        raise ValueError("eos_token_id must be a token or several, got an empty list")
+    for token in ends or ():
+        check_integer("eos_token_id", token, least=0, most=d_vocab - 1)
+
+
+@checked
 def build_model(config: DyckTransformerConfig, seed: SupportsIndex = 0) -> DyckTransformer:
     """Build a model with freshly initialised weights.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tl_dyck.arguments import checked
 from tl_dyck.files import write_bytes, write_output
 from tl_dyck.judge.run import Judgement
 from tl_dyck.report.heads import ablation_page
@@ -32,6 +33,7 @@ _PAGES: dict[type, tuple[Callable[[Any], Html], str]] = {
 }
 
 
+@checked
 def write_report(
     results: Study | Reproduction | Ablation | CertifiedSentences | Judgement | SweepStatus,
     path: str | Path | None = None,

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from tl_dyck.arguments import checked
 from tl_dyck.files import CorruptFileError
 from tl_dyck.records import Shapes, read_weights, write_weights
 from tl_dyck.rnn.config import RNNConfig, RNNWeightError, weight_shapes
@@ -24,6 +25,7 @@ FILES = ("rnn.json", "rnn.safetensors")
 _FORMAT = "tl_dyck.rnn/1"
 
 
+@checked
 def save_rnn(rnn: TwoLayerRNN, folder: str | Path) -> Path:
     """Write the artefact; an older one in the same folder is replaced.
 
@@ -40,6 +42,7 @@ def save_rnn(rnn: TwoLayerRNN, folder: str | Path) -> Path:
     return write_weights(folder, _FORMAT, rnn.config.to_dict(), rnn.weights, FILES)
 
 
+@checked
 def load_rnn(folder: str | Path, *, device: torch.device | str = "cpu") -> TwoLayerRNN:
     """Read an artefact that `save_rnn` wrote. Needs torch alone, not TransformerLens.
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS
+from tl_dyck.arguments import checked
 from tl_dyck.check import not_finite
 from tl_dyck.configuration import Configuration, choice, number, whole
 from tl_dyck.errors import DyckError
@@ -143,6 +144,7 @@ class RNNConfig(Configuration):
         between = self.separator or ""
         return Symbols(self.alphabet, between, self.bos_token, named, self.unknown_token)
 
+    @checked
     def read(self, text: str, *, prepend_bos: bool = True) -> list[int]:
         """Tokens of a text (`Symbols.read`), with BOS in front if the model's strings start so.
 
@@ -160,6 +162,7 @@ class RNNConfig(Configuration):
         return ids
 
     @classmethod
+    @checked
     def from_dict(cls, values: Any, called: str = "") -> RNNConfig:
         """Inverse of `to_dict`; trusts nothing.
 
@@ -172,6 +175,7 @@ class RNNConfig(Configuration):
             raise RNNConfigError(f"{error}") from None
 
 
+@checked
 def weight_shapes(config: RNNConfig) -> dict[str, tuple[int, ...]]:
     """Name and shape of every weight of the machine; names are TransformerLens's where it has them.
 

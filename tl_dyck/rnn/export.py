@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tl_dyck.activations import canonical_activation
+from tl_dyck.arguments import checked
 from tl_dyck.rnn.attention import attend_causal
 from tl_dyck.rnn.config import RNNConfig
 from tl_dyck.rnn.machine import TwoLayerRNN
@@ -28,6 +29,7 @@ from tl_dyck.rnn.unsupported import (
 )
 
 
+@checked
 def export_rnn(
     model: nn.Module,
     *,

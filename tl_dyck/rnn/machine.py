@@ -51,6 +51,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS, unit_norm
+from tl_dyck.arguments import checked
+from tl_dyck.check import MOST_DRAWS, check_integer
 from tl_dyck.language.checks import DyckStringError
 from tl_dyck.language.depth import clip_depth, depth_steps
 from tl_dyck.rnn.attention import (
@@ -67,6 +69,7 @@ T = TypeVar("T", int, Tensor)
 
 
 @final
+@checked
 class TwoLayerRNN(torch.nn.Module):
     """A one-layer causal transformer as a two-layer RNN; see the module's docstring for how.
 
@@ -120,8 +123,6 @@ class TwoLayerRNN(torch.nn.Module):
         """The device on which the weights are."""
         return self.W_E.device
 
-    # ------------------------------------------------------------ RNN layer 1: the state machine
-
     @property
     def start_state(self) -> int:
         """Layer 1's state before the first token."""
@@ -129,6 +130,7 @@ class TwoLayerRNN(torch.nn.Module):
             return -1
         return self._pack(-1, 0) if self.config.state == "position+depth" else 0
 
+    @checked
     def next_state(
         self, state: Int[Tensor, "*batch"] | int, token: Int[Tensor, "*batch"] | int
     ) -> Int[Tensor, "*batch"]:
@@ -139,6 +141,7 @@ class TwoLayerRNN(torch.nn.Module):
         """
         state = torch.as_tensor(state, device=self.device)
         token = torch.as_tensor(token, device=self.device)
+        self._check_tokens(token)
         if self.config.state == "none":
             return torch.zeros_like(token)
         if self.config.state == "position":
@@ -147,6 +150,7 @@ class TwoLayerRNN(torch.nn.Module):
             return state + self._depth_change(token)
         return state + self._pack(1, 0) - self._pack(0, 0) + self._depth_change(token)
 
+    @checked
     def states(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
         """Layer 1 over whole strings: the state after each token.
 
@@ -169,10 +173,12 @@ class TwoLayerRNN(torch.nn.Module):
         depths = self._depth_change(tokens).cumsum(-1)
         return depths if self.config.state == "depth" else self._pack(positions, depths)
 
+    @checked
     def embed(
         self, tokens: Int[Tensor, "*batch"], states: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch d_model"]:
         """r_i, the residual stream before the block, from a token and the state after it."""
+        self._check_tokens(tokens)
         if self.config.state == "none":
             return self.W_E[tokens]
         if self.config.state == "position":
@@ -182,20 +188,22 @@ class TwoLayerRNN(torch.nn.Module):
         positions, depths = self._unpack(states)
         return self.W_E[tokens, self._clip(tokens, depths)] + self.W_pos[positions]
 
+    @checked
     def query(self, r: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch head d_head"]:
         """Query of each head, already divided by the model's attn_scale: a score is q · k."""
         return self._project(r, self.W_Q, self.b_Q) / self.config.attn_scale
 
+    @checked
     def key(self, r: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch head d_head"]:
         """Key of each head."""
         return self._project(r, self.W_K, self.b_K)
 
+    @checked
     def value(self, r: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch head d_head"]:
         """Value of each head."""
         return self._project(r, self.W_V, self.b_V)
 
-    # ------------------------------------------------------------------ readout
-
+    @checked
     def readout(
         self, r: Float[Tensor, "*batch d_model"], z: Float[Tensor, "*batch head d_head"]
     ) -> Float[Tensor, "*batch d_vocab_out"]:
@@ -205,6 +213,8 @@ class TwoLayerRNN(torch.nn.Module):
         m ← LN_C(m) (Eq. 49);  m ← m + MLP(ln2(m));  logits = ln_final(m) W_U + b_U.
         Steps the model does not have are left out.
         """
+        self._check_width("r", r, self.config.d_model)
+        self._check_width("z", z, self.config.d_head)
         attn_out = torch.einsum("...he,hed->...d", z, self.W_O) + self.b_O
         if self.config.ln_c is not None:
             attn_out = unit_norm(attn_out, self.config.ln_c)
@@ -216,8 +226,7 @@ class TwoLayerRNN(torch.nn.Module):
             resid = resid + (ACTIVATIONS[self.config.act_fn](pre) @ self.W_out + self.b_out)
         return self._norm("ln_final", resid) @ self.W_U + self.b_U
 
-    # ------------------------------------------------------------------ whole strings
-
+    @checked
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits at every position.
 
@@ -231,6 +240,7 @@ class TwoLayerRNN(torch.nn.Module):
         z = attend_causal(self.query(r), self.key(r), self.value(r))
         return self.readout(r, z)
 
+    @checked
     def last_logits(
         self, tokens: Int[Tensor, "batch pos"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch d_vocab_out"]:
@@ -254,8 +264,7 @@ class TwoLayerRNN(torch.nn.Module):
         z = attend_last(self.query(last), self.key(r), self.value(r), lengths)
         return self.readout(last, z)
 
-    # ------------------------------------------------------------------ streaming
-
+    @checked
     def initial(self, batch: int = 1) -> QueryCarry:
         """The carry before the first token, for `batch` strings that are read side by side.
 
@@ -270,12 +279,14 @@ class TwoLayerRNN(torch.nn.Module):
                 "a model with positions is not read token by token, for its queries are not known "
                 "before the last; give whole strings."
             )
+        batch = check_integer("batch", batch, least=0, most=MOST_DRAWS)
         state = torch.full((batch,), self.start_state, device=self.device)
         queries = self.query(self.W_E.reshape(-1, self.config.d_model))
         shape = (batch, len(queries), self.config.n_heads)
         sums = empty_accumulator(shape, self.config.d_head, dtype=self.dtype, device=self.device)
         return QueryCarry(state, queries, sums)
 
+    @checked
     def step(
         self, carry: QueryCarry, token: Int[Tensor, " batch"]
     ) -> tuple[QueryCarry, Float[Tensor, "batch d_vocab_out"]]:
@@ -296,13 +307,13 @@ class TwoLayerRNN(torch.nn.Module):
         own = Accumulator(*(each[place] for each in sums))
         return QueryCarry(state, carry.queries, sums), self.readout(r, own.output())
 
-    # -------------------------------------------------------- texts, named as in TransformerLens
-
+    @checked
     def to_tokens(self, text: str, *, prepend_bos: bool = True) -> Int[Tensor, "1 pos"]:
         """Tokens of a text, with BOS if the model starts strings with one; see `RNNConfig.read`."""
         tokens = self.config.read(text, prepend_bos=prepend_bos)
         return torch.tensor([tokens], device=self.device)
 
+    @checked
     def to_str_tokens(self, tokens: Int[Tensor, " pos"]) -> list[str]:
         """The text of each token."""
         alphabet = self.config.alphabet
@@ -313,14 +324,14 @@ class TwoLayerRNN(torch.nn.Module):
                 raise DyckStringError(f"token {token} is not one of 0..{len(alphabet) - 1}.")
         return [alphabet[token] for token in tokens.tolist()]
 
+    @checked
     def to_string(self, tokens: Int[Tensor, " pos"]) -> str:
         """The text of a string of tokens, BOS dropped."""
         self.to_str_tokens(tokens)
         return self.config.symbols.text(tokens.tolist())
 
-    # ------------------------------------------------------------------ parts
-
     def _project(self, r: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        self._check_width("r", r, self.config.d_model)
         return torch.einsum("...d,hde->...he", self._norm("ln1", r), weight) + bias
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
@@ -358,6 +369,10 @@ class TwoLayerRNN(torch.nn.Module):
     def _unpack(self, states: Tensor) -> tuple[Tensor, Tensor]:
         width = 2 * self.config.n_ctx + 1
         return states.div(width, rounding_mode="floor"), states % width - self.config.n_ctx
+
+    def _check_width(self, name: str, given: Tensor, width: int) -> None:
+        if given.shape[-1] != width:
+            raise RNNInputError(f"{name} must be [..., {width}], got {list(given.shape)}.")
 
     def _check_tokens(self, tokens: Tensor) -> None:
         if not tokens.numel():

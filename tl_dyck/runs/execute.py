@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_integer
 from tl_dyck.environment import default_jobs
 from tl_dyck.errors import DyckError
@@ -42,6 +43,7 @@ class RunOptions(TypedDict, total=False):
     progress: bool
 
 
+@checked
 def run_sweep(
     sweep: Sweep | Mapping[str, Any] | str | Path,
     folder: str | Path = "results/sweep",

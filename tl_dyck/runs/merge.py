@@ -10,6 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
+from tl_dyck.arguments import checked
 from tl_dyck.files import CorruptFileError, copy_file, read_regular, write_bytes
 from tl_dyck.runs.spec import SweepError
 from tl_dyck.runs.store import ENDINGS, Store
@@ -37,6 +38,7 @@ class MergeReport:
     skipped: tuple[Path, ...] = ()
 
 
+@checked
 def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport:
     """Copy the runs of several folders into one; may be repeated, also after an interruption.
 

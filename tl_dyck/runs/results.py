@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tl_dyck.arguments import checked
 from tl_dyck.errors import DyckError
 from tl_dyck.files import CorruptFileError
 from tl_dyck.intervals import mean
@@ -26,6 +27,7 @@ _MIDDLE = ("seed", "status")
 _LAST = tuple(name for name in RESERVED if name not in _FIRST + _MIDDLE)
 
 
+@checked
 def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:
     """Every run that has ended, one row each, read from its record: a thousand take half a second.
 
@@ -155,6 +157,7 @@ COSTS = ("steps", "train_seconds")
 _MEANS = ("metric", "n", "seeds", "failed", "mean", "low", "high", "std", "pooled")
 
 
+@checked
 def aggregate(
     results: pd.DataFrame,
     metrics: Sequence[str] | None = None,

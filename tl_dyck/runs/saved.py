@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, final
 
 from tl_dyck.addresses import split_address
+from tl_dyck.arguments import checked
 from tl_dyck.files import CorruptFileError, MissingFileError
 from tl_dyck.registry import UnknownNameError, unknown_name
 from tl_dyck.runs.results import load_results
@@ -95,6 +96,7 @@ def find_models(address: str | Path, only: Mapping[str, str] | None = None) -> l
     return chosen if name else found
 
 
+@checked
 def load_pretrained(
     name: str | Path, folder: str | Path | None = None, *, device: str | None = None
 ) -> Any:
@@ -123,6 +125,7 @@ def load_pretrained(
     return load_model(find_model(address).folder, device=device)
 
 
+@checked
 def load_models(folder: str | Path, parameters: Mapping[str, Any] | None = None) -> list[Any]:
     """Load the models that the runs of a sweep kept, in the order of the table of results.
 

@@ -10,12 +10,14 @@ from typing import Any, final
 
 import numpy as np
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import (
     WrongTypeError,
     WrongValueError,
     check_distinct,
     check_integer,
     check_seed,
+    shown,
 )
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import unknown_name
@@ -34,6 +36,7 @@ class SweepError(DyckError, ValueError):
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """A sweep: every point of a grid, or of a list, or of both, with every seed.
@@ -65,7 +68,7 @@ class Sweep:
         if not isinstance(self.experiment, str) or not self.experiment:
             raise SweepError(f"experiment must be a name, not {self.experiment!r:.80}")
         if not isinstance(self.list, (list, tuple)):
-            raise SweepError(f"list must be a list of points, not {self.list!r:.80}")
+            raise SweepError(f"list must be a list of points, not {shown(self.list)}")
         object.__setattr__(self, "seeds", _seeds(self.seeds))
         grid = {name: _values(name, values) for name, values in _flat(self.grid, "grid").items()}
         common = _flat(self.common, "common")
@@ -138,6 +141,7 @@ class Sweep:
                 point = {**self.common, **listed, **dict(zip(self.grid, values, strict=True))}
                 yield point, item.get("seeds", self.all_seeds)
 
+    @checked
     def with_settings(self, settings: Mapping[str, Sequence[Any]], seeds: Any = None) -> Sweep:
         """The sweep with some parameters set, wherever they stood, and with other seeds.
 
@@ -177,6 +181,7 @@ class Sweep:
         }
 
     @classmethod
+    @checked
     def from_dict(cls, values: Any) -> Sweep:
         """Read what a YAML or JSON file holds.
 
@@ -185,7 +190,7 @@ class Sweep:
         """
         if not isinstance(values, Mapping):
             raise SweepError(
-                f"a sweep is a mapping with the keys {', '.join(_KEYS)}, not {values!r:.80}"
+                f"a sweep is a mapping with the keys {', '.join(_KEYS)}, not {shown(values)}"
             )
         for name in values:
             if name not in _KEYS:

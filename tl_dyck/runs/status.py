@@ -9,6 +9,7 @@ from typing import final
 
 import pandas as pd
 
+from tl_dyck.arguments import checked
 from tl_dyck.files import CorruptFileError
 from tl_dyck.runs.results import load_results, text_of_value
 from tl_dyck.runs.store import Store, run_id
@@ -58,6 +59,7 @@ class SweepStatus:
         return self.total - self.done - self.failed
 
 
+@checked
 def sweep_status(folder: str | Path) -> SweepStatus:
     """Count a sweep's runs by their state; writes nothing.
 
@@ -102,6 +104,7 @@ def sweep_status(folder: str | Path) -> SweepStatus:
     )
 
 
+@checked
 def time_left(folder: str | Path) -> pd.DataFrame:
     """What is left of a sweep, by point, and how long it will take by what its runs have taken.
 

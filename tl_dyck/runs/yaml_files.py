@@ -13,10 +13,12 @@ from typing import Any, ClassVar
 
 import yaml
 
+from tl_dyck.arguments import checked
 from tl_dyck.files import LARGEST_JSON, LARGEST_YAML, CorruptFileError, one_line, read_regular
 from tl_dyck.runs.spec import Sweep, SweepError
 
 
+@checked
 def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
     """A sweep from a file (YAML, or JSON by its suffix), a mapping, or itself.
 

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import pandas as pd
 
+from tl_dyck.arguments import checked
 from tl_dyck.studies.results import Study
 
 #: Seeds from which on a tie between two measures is called clear: with eight, a correlation of
@@ -35,6 +36,7 @@ class Finding:
     is_note: bool = False
 
 
+@checked
 def findings(study: Study) -> list[Finding]:
     """Everything that can be said about a study, the most interesting first, notes last."""
     found = [

@@ -16,11 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify import certify_dyck
 from tl_dyck.certify.language import certify_language
 from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError
-from tl_dyck.check import not_finite
+from tl_dyck.check import MOST_SEEDS, not_finite
 from tl_dyck.configuration import Configuration, whole
 from tl_dyck.files import write_bytes, write_tensors
 from tl_dyck.hook_points import attention_patterns
@@ -100,7 +101,7 @@ class Measurement(Measures):
     n_certified: int = whole(8, least=0)
     n_inserted: int = whole(2)
     decided_length: int = whole(28, least=0)
-    data_seed: int = 1_000_003
+    data_seed: int = whole(1_000_003, least=0, most=MOST_SEEDS - 1)
 
     #: Another number where the same fields give other metrics: then runs are done again.
     code: ClassVar[int] = 2
@@ -112,6 +113,7 @@ class Measurement(Measures):
             del fields["decided_length"]
         return fields
 
+    @checked
     def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
         """Measure a trained model; rows (heads, certificates) and patterns go into its folder.
 

@@ -11,6 +11,7 @@ from typing import Any, final
 import pandas as pd
 from typing_extensions import Self, Unpack
 
+from tl_dyck.arguments import checked
 from tl_dyck.configuration import Configuration
 from tl_dyck.registry import unknown_name
 from tl_dyck.runs import RunOptions, run_sweep
@@ -136,6 +137,7 @@ class Reproduction:
         return command(*words)
 
 
+@checked
 def reproduce(
     paper: Paper | str = "wen-2023",
     scale: Size | str = "quick",

@@ -17,6 +17,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from tl_dyck.arguments import checked
+from tl_dyck.errors import DyckError
 from tl_dyck.files import CorruptFileError, read_tensors
 from tl_dyck.intervals import correlation, mean
 from tl_dyck.language.checks import BOS_STRING
@@ -69,6 +71,14 @@ _COLUMNS = {
         "proof",
     ],
 }
+
+
+class NoRunError(DyckError, KeyError):
+    """A study has no run of this family and seed."""
+
+    def __str__(self) -> str:
+        """Return the message as it is; a KeyError shows its repr."""
+        return str(self.args[0])
 
 
 @final
@@ -132,10 +142,12 @@ class Study:
         """The lengths that test length generalisation: ``400–500``."""
         return "{}–{}".format(*self.task.long_lengths)
 
+    @checked
     def patterns(self, family: str, seed: int) -> Tensor:
         """Attention patterns of one model on the probe string, ``[layer, head, query, key]``."""
         return _tensor(self.run_folder(family, seed) / "patterns.safetensors", "patterns")
 
+    @checked
     def certificate_patterns(self, family: str, seed: int) -> dict[str, Tensor]:
         """Attention patterns on the prefix with the least margin, and on its worst string.
 
@@ -146,6 +158,7 @@ class Study:
         path = self.run_folder(family, seed) / "certificate.safetensors"
         return {name: _tensor(path, name) for name in ("original", "worst")}
 
+    @checked
     def language_pattern(self, family: str, seed: int) -> Tensor:
         """Attention on the likeliest wrong prefix in `languages`, ``[head, query, key]``."""
         return _tensor(self.run_folder(family, seed) / "language.safetensors", "likeliest")
@@ -158,18 +171,21 @@ class Study:
             for row in kept.itertuples()
         }
 
+    @checked
     def run(self, family: str, seed: int, device: str | None = None) -> TrainResult:
         """One trained model with its history."""
         return load_result(self.run_folder(family, seed), device=device)
 
+    @checked
     def run_folder(self, family: str, seed: int) -> Path:
         """Return the folder of one run: its model, its history, its patterns."""
         rows = self.models[(self.models["family"] == family) & (self.models["seed"] == seed)]
         if len(rows) != 1:
-            raise KeyError(f"the study has no run of {family!r} with seed {seed}")
+            raise NoRunError(f"the study has no run of {family!r} with seed {seed}")
         return Store(self.folder).path(str(rows["id"].iloc[0]))
 
 
+@checked
 def load_study(folder: str | Path) -> Study:
     """Read a study back from its folder: from the records of its runs.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from typing_extensions import Unpack
 
+from tl_dyck.arguments import checked
 from tl_dyck.files import write_bytes
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.runs import RunOptions, run_sweep
@@ -16,6 +17,7 @@ from tl_dyck.studies.train import TrainExperiment
 from tl_dyck.tasks import load_task
 
 
+@checked
 def run_study(
     config: StudyConfig | None = None,
     folder: str | Path = "results/study",

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from tl_dyck.arguments import checked
 from tl_dyck.configuration import nested
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig, get_config, models
 from tl_dyck.registry import Registry, UnknownNameError, unknown_name
@@ -28,6 +29,7 @@ from tl_dyck.training.loop import train_together
 from tl_dyck.training.seeds import most_together
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class TrainExperiment:
     """Train a model and measure it.
@@ -64,6 +66,7 @@ class TrainExperiment:
     )
     plugs: dict[tuple[str, str], Any] = field(default_factory=dict, compare=False, repr=False)
 
+    @checked
     def identity(self, point: Point) -> dict[str, Any]:
         """Task, model, options and how it is measured, in full."""
         config, task, options, measures = self.read(point)
@@ -71,6 +74,7 @@ class TrainExperiment:
         del identity["seed"]
         return {**identity, "measure": identity_of(measures)}
 
+    @checked
     def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
         """Train, or go on from the checkpoint in the folder, and measure."""
         ended: list[Mapping[str, Any] | BaseException] = []
@@ -80,10 +84,12 @@ class TrainExperiment:
             raise outcome
         return dict(outcome)
 
+    @checked
     def pack(self, point: Point) -> int:
         """As many seeds as `train_seeds` trains together."""
         return most_together(self.read(point)[0])
 
+    @checked
     def run_together(
         self,
         point: Point,
@@ -122,6 +128,7 @@ class TrainExperiment:
             if isinstance(outcome, Exception):
                 ended(seed, outcome, 0.0)
 
+    @checked
     def read(self, point: Point) -> tuple[DyckTransformerConfig, Task, TrainConfig, Measures]:
         """Configuration, task, training and measurement options; errors name the parameter."""
         parts: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "training": {}, "measure": {}}

@@ -6,6 +6,7 @@ from typing import Any, SupportsIndex
 
 import torch
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_integer, check_seed
 from tl_dyck.errors import DyckError
 from tl_dyck.inputs import check_reads, warn_of_first
@@ -19,6 +20,7 @@ class UnknownLawError(DyckError, ValueError):
     """A task does not say what the exact law of its strings is."""
 
 
+@checked
 def counted_accuracy(
     task: Task,
     model: LanguageModel,
@@ -83,6 +85,7 @@ def _warn_of_ids(task: Task, model: LanguageModel) -> None:
         warn_of_first(model, task.language, law[0, 0, : task.language.bos_token] > 0)
 
 
+@checked
 def nats_over_law(
     task: Task,
     model: LanguageModel,

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.files import sha256
 from tl_dyck.language import DyckStringError, SymbolLanguage
 from tl_dyck.tasks.draws import check_task_lengths, of_mixed_lengths, seeded
@@ -21,6 +22,7 @@ _LONGEST = 100_000  # symbols: tables have a row for each length, made one after
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class AutomatonTask:
     """A task whose strings are written by an automaton: say what may follow, and the rest is known.
@@ -98,6 +100,7 @@ class AutomatonTask:
         """
         return self._short.chain.nats(self.train_lengths) / sum(self.train_lengths)
 
+    @checked
     def sample(
         self,
         n: SupportsIndex,
@@ -126,6 +129,7 @@ class AutomatonTask:
 
         return of_mixed_lengths(n, lengths, draw, self.language.bos_token, source)
 
+    @checked
     def counted_positions(self, tokens: Int[Tensor, "n pos"]) -> Bool[Tensor, "n pos"]:
         """Which tokens a model must predict right, by `counted`.
 
@@ -138,6 +142,7 @@ class AutomatonTask:
         found = table.counted[before, symbol] & (tokens.cpu().numpy() < self.language.bos_token)
         return torch.from_numpy(found).to(tokens.device)
 
+    @checked
     def next_token_probs(self, tokens: Int[Tensor, "n pos"]) -> Float64[Tensor, "n pos d_vocab"]:
         """As `Task.next_token_probs`, of strings whose length is not known.
 

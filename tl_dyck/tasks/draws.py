@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.check import LONGEST, check_integer, check_lengths, check_seed
+from tl_dyck.check import LONGEST, MOST_DRAWS, check_integer, check_lengths, check_seed
 
 
 def check_task_lengths(task: Any, most: int = LONGEST) -> None:
@@ -43,7 +43,7 @@ def of_mixed_lengths(
         bos_token: of the language.
         generator: of the lengths.
     """
-    n = check_integer("n", n, least=0)
+    n = check_integer("n", n, least=0, most=MOST_DRAWS)
     chosen = torch.tensor(lengths)[torch.randint(len(lengths), (n,), generator=generator)]
     tokens = torch.full((n, 1 + max(lengths)), bos_token)
     for length in chosen.unique().tolist():

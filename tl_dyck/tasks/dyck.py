@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_integer, check_seed
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.chain import depth_chain
@@ -28,6 +29,7 @@ from tl_dyck.tasks.draws import check_task_lengths, of_mixed_lengths, seeded
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class DyckTask:
     """Language, distribution and metric on which a model is trained and judged.
@@ -92,6 +94,7 @@ class DyckTask:
             for name, value in values.items()
         }
 
+    @checked
     def sample(
         self,
         n: SupportsIndex,
@@ -116,10 +119,12 @@ class DyckTask:
             return self._mixture(n, self._long, "prefix", source)
         return self._mixture(n, self.train_lengths, self.mode, source)
 
+    @checked
     def counted_positions(self, tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch pos"]:
         """Closing brackets: `closing_accuracy` is of these."""
         return self.language.is_close(tokens)
 
+    @checked
     def next_token_probs(
         self, tokens: Int[Tensor, "*batch pos"]
     ) -> Float64[Tensor, "*batch pos d_vocab"]:
@@ -148,6 +153,7 @@ class DyckTask:
         closing[:] = (1 - opens[..., None]) * types
         return probs.nan_to_num(nan=0.0)
 
+    @checked
     def sample_closing(
         self, n: SupportsIndex, *, long: bool = False, generator: torch.Generator
     ) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"]]:
@@ -174,6 +180,7 @@ class DyckTask:
         tokens = self._mixture(n, lengths, "ending in close", generator)
         return tokens, (tokens != self.language.bos_token).sum(-1)
 
+    @checked
     def closing_accuracy(
         self,
         model: LanguageModel,
@@ -209,6 +216,7 @@ class DyckTask:
     #: What `tl_dyck.tasks.counted_accuracy` measures.
     accuracy = closing_accuracy
 
+    @checked
     def closing_chance(self, *, long: bool = False) -> ClosingChance:
         """The exact closing accuracy of three models that keep no stack.
 
@@ -222,10 +230,12 @@ class DyckTask:
         """
         return closing_chance(*self.closing_distribution(long=long))
 
+    @checked
     def closing_lengths(self, *, long: bool = False) -> list[int]:
         """The lengths that prefixes ending with a closing bracket have, as often as drawn."""
         return self._closing(self._long if long else self.train_lengths)
 
+    @checked
     def closing_distribution(
         self, *, long: bool = False
     ) -> tuple[DyckDistribution, list[int], str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError
 from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.registry import Registry, RegistryError, UnknownNameError, described
@@ -72,6 +73,7 @@ def _dyck_task(n_types: int, max_depth: int, *, prefix: bool) -> DyckTask:
     )
 
 
+@checked
 def load_task(name: str) -> Any:
     """A task by name, such as ``load_task("dyck-2-4")``: two bracket types, depth at most four.
 

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tl_dyck.check import WrongTypeError, check_number, shown
 from tl_dyck.language.chain import Chain, Floats
 
 MOST_STATES = 100_000
@@ -43,6 +44,7 @@ class Table:
             ValueError: a move with an unknown symbol or a weight that is not positive, or too many
                 states.
         """
+        check_state(task, task.start)
         symbols = list(task.symbols)
         number: dict[Hashable, int] = {task.start: 0}
         moves: list[Mapping[str, Any]] = []
@@ -77,12 +79,14 @@ class Table:
             for j, symbol in enumerate(symbols):
                 if symbol in found and number[found[symbol]] < len(known):
                     after[i, j] = number[found[symbol]]
-                    weight[i, j] = 1.0 if task.weight is None else task.weight(state, symbol)
+                    weight[i, j] = _weight(task, state, symbol)
                     alone = len(found) == 1
-                    counted[i, j] = alone if task.counted is None else task.counted(state, symbol)
+                    if task.counted is not None:
+                        alone = _yes_or_no(task, "counted", state, symbol)
+                    counted[i, j] = alone
         if not np.isfinite(weight).all() or ((weight <= 0) & (after < len(known))).any():
             raise ValueError(f"the weights of {task.name} must be positive and finite")
-        ends = np.array([task.ends is None or bool(task.ends(state)) for state in known])
+        ends = np.array([task.ends is None or _yes_or_no(task, "ends", state) for state in known])
         with np.errstate(divide="ignore"):
             chain = Chain.of(after, np.log(weight), np.log(ends), longest)
         return cls(known, weight, counted, chain)
@@ -102,11 +106,57 @@ class Table:
 
 
 def _moves(task: Any, state: Hashable) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = task.moves(state)
-    for symbol in found:
+    found = said_by(task, "moves", state)
+    if not isinstance(found, Mapping):
+        raise WrongTypeError(
+            f"moves of {task.name} must return a mapping from symbols to states, but from "
+            f"{state!r} it returned {shown(found)}"
+        )
+    for symbol, after in found.items():
         if symbol not in task.symbols:
             raise ValueError(
                 f"the moves of {task.name} from {state!r} have the symbol {symbol!r}; its symbols "
                 f"are {' '.join(task.symbols)}"
             )
+        check_state(task, after)
     return found
+
+
+def check_state(task: Any, state: Any) -> None:
+    """Raise `WrongTypeError` for what cannot be a state, as two that are equal must be one."""
+    try:
+        hash(state)
+    except TypeError:
+        raise WrongTypeError(
+            f"a state of {task.name} (start, or one that moves lead to) must be hashable, as "
+            f"texts, numbers and tuples are, got {shown(state)}"
+        ) from None
+
+
+def said_by(task: Any, name: str, *about: Any) -> Any:
+    """What a function of the task says of a state, or of a state and a symbol."""
+    try:
+        return getattr(task, name)(*about)
+    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
+        line = (str(error).splitlines() or [""])[0]
+        raise WrongTypeError(
+            f"{name} of {task.name} fails at {', '.join(map(repr, about))}: "
+            f"{type(error).__name__}: {line}"
+        ) from error
+
+
+def _yes_or_no(task: Any, name: str, *about: Any) -> bool:
+    said = said_by(task, name, *about)
+    if not isinstance(said, (bool, np.bool_)):
+        raise WrongTypeError(
+            f"{name} of {task.name} must return True or False, but of "
+            f"{', '.join(map(repr, about))} it returned {shown(said)}"
+        )
+    return bool(said)
+
+
+def _weight(task: Any, state: Any, symbol: str) -> float:
+    if task.weight is None:
+        return 1.0
+    said = said_by(task, "weight", state, symbol)
+    return check_number(f"the weight of {symbol!r} in {state!r}", said)

@@ -17,6 +17,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
+from tl_dyck.check import check_integer
 from tl_dyck.errors import DyckError
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.text.edits import BatchEdits, pad
@@ -59,6 +61,7 @@ def word_terms(model: TextTransformer, known: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class Attack:
     """Options of the search for bad strings.
@@ -74,6 +77,7 @@ class Attack:
     rounds: int = 4
 
     def __post_init__(self) -> None:
+        check_integer("rounds", self.rounds, least=1)
         if self.model.text.position != "none":
             raise UnsupportedTextModelError(
                 "worst strings in training need a model without positions, not "

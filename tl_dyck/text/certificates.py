@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify import Certificate, PerturbationSpace, certify_many
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.text.corpus import Sentence
 from tl_dyck.text.edits import encode_sentences
 
 
+@checked
 def certify_sentences(
     model: TextTransformer,
     sentences: Sequence[Sentence],

@@ -13,6 +13,8 @@ from typing import final
 
 import numpy as np
 
+from tl_dyck.arguments import checked
+from tl_dyck.check import check_instance, check_integer, check_number
 from tl_dyck.errors import DyckError
 from tl_dyck.files import LARGEST_TEXT, read_regular
 from tl_dyck.models.text import CLS, UNKNOWN
@@ -25,7 +27,11 @@ class CorpusError(DyckError, ValueError):
     """Data that cannot be trained on: no usable rows, or labels that are no class numbers."""
 
 
+_MOST_CLASSES = 10_000
+
+
 @final
+@checked
 @dataclass(frozen=True)
 class Sentence:
     """A sentence and its class.
@@ -38,8 +44,12 @@ class Sentence:
     text: str
     label: int
 
+    def __post_init__(self) -> None:
+        check_integer("label", self.label, least=0, most=_MOST_CLASSES)
+
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     """Sentences to learn from, and to test on.
@@ -59,12 +69,14 @@ class Corpus:
         """Number of classes."""
         return 1 + max(sentence.label for sentence in (*self.train, *self.test))
 
+    @checked
     def set_aside(self, share: float) -> Corpus:
         """Some training sentences, always the same ones, in place of those to test on.
 
         Raises:
             CorpusError: none would be left, on one side or the other.
         """
+        share = check_number("share", share, least=0.0, most=1.0)
         order = np.random.default_rng(0).permutation(len(self.train)).tolist()
         n = round(share * len(order))
         if not 0 < n < len(order):
@@ -73,6 +85,7 @@ class Corpus:
         return replace(self, train=tuple(rows[n:]), test=tuple(rows[:n]))
 
 
+@checked
 def load_folder(folder: str | Path) -> Corpus:
     """Read ``train.tsv`` and ``dev.tsv``: lines ``sentence<TAB>label``, the label a class number.
 
@@ -112,9 +125,13 @@ def load_sst2() -> Corpus:
     return _checked(train, test, problems, "stanfordnlp/sst2")
 
 
+@checked
 def build_words(sentences: Iterable[Sentence]) -> tuple[str, ...]:
     """The vocabulary of some sentences: "<unk>", "<cls>", then words by frequency."""
-    counts = Counter(word for sentence in sentences for word in sentence.text.split())
+    counts: Counter[str] = Counter()
+    for sentence in sentences:
+        check_instance("sentences", sentence, Sentence, "of the class Sentence")
+        counts.update(sentence.text.split())
     words = sorted(counts, key=lambda word: (-counts[word], word))
     return (UNKNOWN, CLS, *(word for word in words if word not in (UNKNOWN, CLS)))
 

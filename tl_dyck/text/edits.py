@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify import (
     STOP_WORDS,
     Delete,
@@ -35,6 +36,7 @@ KEEP, DUPLICATE, DELETE, SUBSTITUTE = range(4)
 _KINDS = ("dup", "del", "sub")
 
 
+@checked
 def text_space(
     text: str, config: TextConfig, synonyms: Mapping[str, Sequence[str]], k: int | None = None
 ) -> PerturbationSpace:

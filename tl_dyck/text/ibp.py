@@ -16,12 +16,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.models.text import TextTransformer
 from tl_dyck.text.attack import UnsupportedTextModelError, word_terms
 from tl_dyck.text.edits import BatchEdits
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class IntervalBound:
     """Lower bounds of margins over all strings of a space, up to rounding, with gradients.

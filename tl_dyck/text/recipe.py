@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify import PerturbationSpace, load_synonyms
 from tl_dyck.configuration import Configuration, number, whole
 from tl_dyck.models.text import TextConfig
@@ -23,6 +24,7 @@ from tl_dyck.text.training import TextTraining
 _LONGEST = 512  # n_ctx, unless asked for
 
 
+@checked
 def load_corpus(data: str) -> Corpus:
     """Sentences from a folder (see `load_folder`), or SST2 by the name "sst2" (see `load_sst2`)."""
     return load_sst2() if data == "sst2" and not Path(data).exists() else load_folder(data)

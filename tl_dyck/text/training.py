@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify import PerturbationSpace
 from tl_dyck.configuration import Configuration, number, whole
 from tl_dyck.errors import DyckError
@@ -70,6 +71,7 @@ class TextTraining(Configuration):
         return (0.5 if self.objective == "ibp" else 1.0) if self.weight is None else self.weight
 
 
+@checked
 def train_text(
     config: TextConfig,
     sentences: Sequence[Sentence],
@@ -151,9 +153,12 @@ def text_logits(model: TextTransformer, strings: Sequence[Sequence[int]]) -> Ten
     return logits[torch.arange(len(strings)), lengths - 1]
 
 
+@checked
 @torch.no_grad()
 def accuracy(model: TextTransformer, sentences: Sequence[Sentence]) -> float:
     """Share of sentences whose class has the largest logit."""
+    if not len(sentences):
+        raise TextTrainingError("sentences must be at least one, got none")
     right = 0
     for start in range(0, len(sentences), 256):
         part = sentences[start : start + 256]

@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from tl_dyck.arguments import checked
 from tl_dyck.files import CorruptFileError, write_json
 from tl_dyck.models import load_model, save_model
 from tl_dyck.predict import Accuracy
@@ -121,6 +122,7 @@ def load_history(folder: str | Path) -> pd.DataFrame:
         return pd.DataFrame(_from_json(_read(path, None)).history, columns=list(HISTORY))
 
 
+@checked
 def load_result(
     folder: str | Path,
     identity: dict[str, Any] | None = None,

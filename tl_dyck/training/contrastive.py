@@ -18,10 +18,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.language import DyckLanguage
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class ContrastiveRegularizer:
     """R of Eq. 22, estimated on a batch with one fresh prefix per string.
@@ -42,6 +44,7 @@ class ContrastiveRegularizer:
 
     language: DyckLanguage
 
+    @checked
     def prefixed(
         self, tokens: Int[Tensor, "batch pos"], *, generator: torch.Generator
     ) -> tuple[Int[Tensor, "batch longer"], Int[Tensor, " batch"]]:
@@ -56,7 +59,7 @@ class ContrastiveRegularizer:
         Returns:
             the longer strings, and by how many positions each was shifted (2r).
         """
-        batch, length = tokens.shape
+        batch, length = self.language.check_tokens(tokens).shape
         pairs = torch.randint(1, self.language.max_depth + 1, (batch,), generator=generator)
         kind = torch.randint(self.language.n_types, (batch,), generator=generator)
         pairs, kind = pairs.to(tokens.device), kind.to(tokens.device)

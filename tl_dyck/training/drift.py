@@ -24,12 +24,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tl_dyck.arguments import checked
+from tl_dyck.check import check_length
 from tl_dyck.language import DyckDistribution
 from tl_dyck.models import DyckTransformerConfig
 from tl_dyck.states import StateIndex, contributions, displacement
 
 
 @final
+@checked
 @dataclass(frozen=True)
 class DriftRegularizer:
     """R for one model.
@@ -43,6 +46,9 @@ class DriftRegularizer:
     distribution: DyckDistribution
     length: int
     anywhere: bool = True
+
+    def __post_init__(self) -> None:
+        check_length(self.length)
 
     @property
     def states(self) -> list[int]:
@@ -68,6 +74,7 @@ class DriftRegularizer:
         return by_depth @ torch.tensor(weight / weight.sum())
 
     @staticmethod
+    @checked
     def check(config: DyckTransformerConfig) -> None:
         """Refuse a model whose queries, keys and values are no functions of the state.
 

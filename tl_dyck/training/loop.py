@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, final
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_seed
 from tl_dyck.environment import one_thread
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig, config_for
@@ -26,6 +27,7 @@ from tl_dyck.training.group import SeedGroup
 from tl_dyck.training.run import RunState, open_run
 
 
+@checked
 def train(
     config: DyckTransformerConfig | HookedTransformerConfig | str,
     task: Task | str,

@@ -12,6 +12,7 @@ from typing import Any, SupportsIndex
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongValueError, check_integer, check_seed
 from tl_dyck.environment import default_jobs
 from tl_dyck.errors import DyckError
@@ -43,6 +44,7 @@ class TrainingFailedError(DyckError, RuntimeError):
     results: tuple[TrainResult, ...] = ()
 
 
+@checked
 def train_seeds(
     config: DyckTransformerConfig | HookedTransformerConfig | str,
     task: Task | str,

@@ -28,6 +28,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_draws, check_lengths, check_seed
 from tl_dyck.environment import one_thread
 from tl_dyck.hook_points import record
@@ -114,6 +115,7 @@ class AccuracyAtLength:
         )
 
 
+@checked
 @one_thread()
 def accuracy_at_length(
     model: Any,

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.attention import random_row_variation
 from tl_dyck.check import check_draws, check_level, check_seed
 from tl_dyck.environment import one_thread
@@ -99,6 +100,7 @@ class AttentionVariation:
         )
 
 
+@checked
 @one_thread()  # these are many small products, which threads slow down
 def attention_variation(
     models: Sequence[Any],
@@ -150,6 +152,7 @@ def attention_variation(
     )
 
 
+@checked
 @one_thread()
 def variation_of_patterns(
     patterns: Float[Tensor, "model layer head query key"],

@@ -39,6 +39,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError, check_draws, check_instance, check_integer, check_seed
 from tl_dyck.decoder import odd_scores
 from tl_dyck.environment import one_thread
@@ -112,6 +113,7 @@ class BalanceViolation:
         )
 
 
+@checked
 @one_thread()  # these are many small products, which threads slow down
 def balance_violation(
     model: Any,

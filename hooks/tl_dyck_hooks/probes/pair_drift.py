@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize, stats
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_instance, check_number
 from tl_dyck.environment import one_thread
 from tl_dyck.inputs import language_with_stack
@@ -119,6 +120,7 @@ class PairDrift:
         )
 
 
+@checked
 @one_thread()
 def pair_drift(model: Any, distribution: DyckDistribution | None = None) -> PairDrift:
     """Measure the drift of matched pairs from the weights, in closed form: no string is drawn.

@@ -14,6 +14,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.attention import share_of_largest
 from tl_dyck.check import check_draws, check_instance, check_seed
 from tl_dyck.environment import one_thread
@@ -91,6 +92,7 @@ class StackLikeness:
         )
 
 
+@checked
 @one_thread()  # these are many small products, which threads slow down
 def stack_likeness(
     model: Any,

@@ -30,9 +30,10 @@ from tl_dyck.certify.exact.walks import Walks
 from tl_dyck.certify.lattice import SpaceTooLargeError
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
+from tl_dyck.check import check_integer
 from tl_dyck.language import DyckLanguage
 from tl_dyck.tasks import AutomatonTask
-from tl_dyck.tasks.tables import Table
+from tl_dyck.tasks.tables import Table, said_by
 
 _TOLERANCE = 1e-10
 
@@ -77,10 +78,10 @@ class Answers:
         if task.answer is None:
             alone = table.counted.sum(1) == 1
             return cls(after, np.where(alone, table.counted.argmax(1), NOTHING), names)
-        said = [task.answer(state) for state in table.states]
-        wrong = [each for each in said if each is not None and not 0 <= int(each) == each]
-        if wrong:
-            raise CertifyError(f"an answer of {task.name} is {wrong[0]!r}, which is no logit")
+        said = [said_by(task, "answer", state) for state in table.states]
+        for each in said:
+            if each is not None and check_integer(f"an answer of {task.name}", each) < 0:
+                raise CertifyError(f"an answer of {task.name} is {each!r}, which is no logit")
         numbers = np.array([NOTHING if each is None else int(each) for each in said])
         return cls(after, numbers, names)
 

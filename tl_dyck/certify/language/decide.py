@@ -19,6 +19,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import torch
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.linear import is_linear
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
@@ -53,6 +54,7 @@ _DRAWN = 2048
 """Prefixes drawn where not all can be run, or decided soon."""
 
 
+@checked
 @one_thread()
 def certify_language(
     model_or_rnn: Any,

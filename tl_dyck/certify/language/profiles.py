@@ -34,6 +34,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
 from tl_dyck.language import DyckDistribution
 
@@ -114,6 +115,7 @@ def _product(a: Counts, b: Counts) -> Counts:
 
 
 @final
+@checked
 class Profiles:
     """The profiles of a language, and what their strings are worth under D(q, k, D).
 

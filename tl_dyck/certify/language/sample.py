@@ -8,6 +8,7 @@ from typing import Any, SupportsIndex, final
 
 import torch
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask, lengths_asked
 from tl_dyck.certify.language.verdict import Bounds
@@ -60,6 +61,7 @@ class SampledError:
         return plain | {"error_low": self.error.low, "error_high": self.error.high}
 
 
+@checked
 @one_thread()
 def sample_error(
     model_or_rnn: Any,

@@ -6,12 +6,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
+from tl_dyck.check import check_number
 from tl_dyck.hook_points import record
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models.transformer import DyckTransformer
 from tl_dyck.states import StateIndex, visit_all
 
 
+@checked
 def satisfies_balance(model: DyckTransformer, tolerance: float = 1e-6) -> bool:
     """Whether the last attention layer of a model satisfies the balance condition (Eq. 11).
 
@@ -28,10 +31,12 @@ def satisfies_balance(model: DyckTransformer, tolerance: float = 1e-6) -> bool:
     Returns:
         True if every head satisfies it.
     """
+    tolerance = check_number("tolerance", tolerance, least=0.0)
     residual, largest = _residual(model)
     return residual <= tolerance * max(1.0, largest)
 
 
+@checked
 def balance_residual(model: DyckTransformer) -> float:
     """Return the distance of the last layer's scores from the balance condition; 0 if they meet it.
 

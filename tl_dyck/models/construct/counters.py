@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from tl_dyck.arguments import checked
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.construct.parts import NEVER, Coordinates, States, empty_model
 from tl_dyck.models.transformer import DyckTransformer
@@ -19,6 +20,7 @@ from tl_dyck.registry import unknown_name
 COUNTERS = {"once": (2.0, 0.0), "spare": (0.0, 2.0), "twice": (0.6, 0.7)}
 
 
+@checked
 @torch.no_grad()
 def counter(
     max_depth: int,

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from tl_dyck.arguments import checked
 from tl_dyck.decoder import departures
 from tl_dyck.language import DyckDistribution
 from tl_dyck.models.hooked import HookedTransformer
@@ -24,6 +25,7 @@ _NAMED = ("stack", "uniform", "previous")
 _ROW_TOLERANCE = 1e-5  # of a row's sum: room for float32
 
 
+@checked
 def decoy_head(model: Model, pattern: str | PatternFunction | Tensor, *, layer: int = -1) -> Model:
     """Proposition 1: the same model and one more head, with a pattern of your choice.
 

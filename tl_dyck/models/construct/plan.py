@@ -8,12 +8,17 @@ from typing import final
 
 import torch
 
+from tl_dyck.arguments import checked
+from tl_dyck.check import check_integer
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.transformer import DyckTransformer, build_model
 
 # coordinates to choose from for each token and each logit, so that its one random weight is not
 # tiny
 _CHOICES = 4
+
+_MOST_ITEMS = 1000  # of which 2^-items is nothing
+_MOST_LAYERS = 100
 
 
 @final
@@ -140,6 +145,7 @@ class Plan:
         return min(d_head // (self.d_model + 1), 10 * d_mlp // (22 * self._groups))
 
 
+@checked
 def random_network(
     *targets: DyckTransformer,
     items: int = 24,
@@ -163,6 +169,8 @@ def random_network(
     """
     if not targets:
         raise ValueError("random_network needs at least one target to be large enough for")
+    spare_layers = check_integer("spare_layers", spare_layers, least=0, most=_MOST_LAYERS)
+    items = check_integer("items", items, most=_MOST_ITEMS)
     if items < 1 or not 0 < scale < math.inf:
         raise ValueError(f"items and scale must be positive, got {items} and {scale}")
     plan = Plan.of(*targets)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.models.construct.fit import NetworkTooNarrowError, fit_product
 from tl_dyck.models.construct.plan import Plan
 from tl_dyck.models.construct.subset_sum import EXACT_ITEMS
@@ -69,6 +70,7 @@ class Pruning:
         )
 
 
+@checked
 def prune_to(target: DyckTransformer, random_network: DyckTransformer, epsilon: float) -> Pruning:
     """Theorem 3: a pruned random network, within ε of a target's logits on inputs of any length.
 

@@ -28,6 +28,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models.construct.first_layer import CountCoordinates, write_first_layer
 from tl_dyck.models.construct.parts import (
@@ -43,6 +44,7 @@ from tl_dyck.models.transformer import DyckTransformer
 from tl_dyck.registry import unknown_name
 
 
+@checked
 @torch.no_grad()
 def uniform_attention(
     language: DyckLanguage,
@@ -114,6 +116,7 @@ def uniform_attention(
     return model
 
 
+@checked
 @torch.no_grad()
 def balanced(
     language: DyckLanguage,
@@ -221,6 +224,7 @@ def _balanced_weights(
     return W_Q, W_K
 
 
+@checked
 @torch.no_grad()
 def stack(
     language: DyckLanguage,

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import final
 
+from tl_dyck.arguments import checked
 from tl_dyck.models.construct.plan import Plan, random_network
 from tl_dyck.models.construct.pruning import Pruning, check_alike, check_bound, check_epsilon, prune
 from tl_dyck.models.transformer import DyckTransformer
@@ -32,6 +33,7 @@ class Twins:
     in_use: bool
 
 
+@checked
 def twins(
     target_a: DyckTransformer,
     target_b: DyckTransformer,

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.files import write_output
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
@@ -28,6 +29,7 @@ _MOST_TRIED = 600  # strings near by, for each model
 _SCRIPTS = ("network", "grammar", "view", "search", "path", "play")
 
 
+@checked
 def write_playground(
     models: Sequence[Any] | Mapping[str, Any],
     path: str | Path,

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.check import check_integer
 from tl_dyck.hook_points import attention_patterns
 from tl_dyck.inputs import as_tokens, one_model, token_texts
@@ -33,6 +34,7 @@ _STACK = (
 )
 
 
+@checked
 def attention(
     model: Any,
     text: String,
@@ -64,6 +66,7 @@ def attention(
     return _widget(f"Attention of {name_of(model)}", string, maps)
 
 
+@checked
 def attention_seeds(
     models: Sequence[Any] | Mapping[str, Any],
     text: String,

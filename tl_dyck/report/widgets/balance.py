@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tl_dyck.arguments import checked
+from tl_dyck.check import WrongTypeError, shown
 from tl_dyck.language import DyckLanguage
 from tl_dyck.report.heatmap import SHADES, color_bar
 from tl_dyck.report.markup import Html, element, scrolling
 from tl_dyck.report.widgets.frame import Widget, note
 
 
+@checked
 def balance_heatmap(result: Any) -> Widget:
     """S / P of a balance violation, for closing brackets (rows) and matched pairs before (columns).
 
     Args:
         result: of `tl_dyck.balance_violation`; its brackets are shown as the default ones.
     """
+    if not hasattr(result, "ratio"):
+        raise WrongTypeError(f"result must be what balance_violation returns, got {shown(result)}")
     n_depths, deepest, k, _ = result.ratio.shape
     names = DyckLanguage(k, deepest).alphabet
     columns = [(i, at) for at in range(deepest) for i in range(k)]

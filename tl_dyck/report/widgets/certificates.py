@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tl_dyck.arguments import checked
 from tl_dyck.certify import Certificate, DyckCertificate, Edit, Passage, Symbols
 from tl_dyck.certify.spaces import placed
 from tl_dyck.inputs import token_texts
@@ -22,6 +23,7 @@ _MOST_LOGITS = 12
 _MARKS = {"proved": "✓", "refuted": "✗", "open": "?"}
 
 
+@checked
 def certificate(cert: Certificate | DyckCertificate, rnn_or_model: Any) -> Widget:
     """A certificate: verdict, original string, worst string with edits marked, logits on both.
 

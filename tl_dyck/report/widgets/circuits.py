@@ -14,12 +14,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.report.markup import element
 from tl_dyck.report.page import asset
 from tl_dyck.report.widgets.attention import String, chosen, name_of, read_attention, read_text
 from tl_dyck.report.widgets.frame import Widget, note
 
 
+@checked
 def circuitsvis_attention(
     model: Any,
     text: String,
@@ -52,6 +54,7 @@ def circuitsvis_attention(
     )
 
 
+@checked
 def circuitsvis_tokens(
     model: Any,
     text: String,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
+from tl_dyck.arguments import checked
 from tl_dyck.files import ensure_folder, write_bytes
 from tl_dyck.registry import unknown_name
 from tl_dyck.report.markup import Child, Html, element, json_block
@@ -61,6 +62,7 @@ class Widget:
         only = "@media screen" if self.theme == "dark" else "@media not all"
         return _DARK.sub(only, page).replace("light dark", self.theme)
 
+    @checked
     def with_theme(self, theme: str) -> Widget:
         """The same widget, light or dark, for a notebook whose theme is not the system's.
 
@@ -88,6 +90,7 @@ class Widget:
             style="border:0;width:100%",
         )
 
+    @checked
     def save(self, path: str | Path) -> Path:
         """Write the widget as one self-contained HTML file.
 

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.arguments import checked
 from tl_dyck.inputs import token_texts
 from tl_dyck.report.heatmap import Text, color_bar, text_of
 from tl_dyck.report.markup import Html, element
@@ -22,6 +23,7 @@ from tl_dyck.rnn import TwoLayerRNN, export_rnn
 _MOST_OUTPUTS = 40
 
 
+@checked
 def rnn_steps(rnn: Any, text: str | Int[Tensor, " pos"]) -> Widget:
     """The two-layer RNN that equals a one-layer model, stepping through a string.
 

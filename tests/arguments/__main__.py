@@ -1,0 +1,128 @@
+"""Call every public function with arguments that are wrong; print what is not refused in a line.
+
+``python -m tests.arguments [part of]`` does one part of so many; with ``--taken`` it also prints
+what was taken, and with a name only functions whose names have it in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import resource
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from tests.arguments import accepted, calls, wrong
+from tests.arguments.public import Public, is_tried, public
+from tl_dyck.files import MissingFileError
+from tl_dyck.models.bridge import NoBridgeError
+
+MEMORY = 8 << 30  # bytes: what is asked for must be refused before it is made
+
+
+def right(each: Public) -> dict[str, Any]:
+    """Arguments that a function takes; those of ``*args`` have a star before the name."""
+    own, found = calls.OF.get(each.name, {}), {}
+    for parameter in each.parameters:
+        name = parameter.name
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            name = f"*{name}"
+        if name in own:
+            found[name] = own[name]()
+        elif name in calls.SMALL or (parameter.default is parameter.empty and name[0] != "*"):
+            found[name] = calls.COMMON[name]()
+    return found
+
+
+def called(each: Public) -> Callable[..., Any]:
+    """The function, or the method of something that has it."""
+    if each.owner is None:
+        return each.call
+    name = each.name.rpartition(".")[0]
+    if isinstance(inspect.getattr_static(each.owner, each.attribute), (classmethod, staticmethod)):
+        on: Any = each.owner
+    elif name in calls.ON:
+        on = calls.ON[name]()
+    else:
+        on = each.owner(**{key: made() for key, made in calls.OF[name].items()})
+    function: Callable[..., Any] = getattr(on, each.attribute)
+    return function
+
+
+def call(each: Public, arguments: dict[str, Any]) -> Any:
+    several = [arguments.pop(name) for name in list(arguments) if name[0] == "*"]
+    found = called(each)(*several, **arguments)
+    given = any(found is each for each in arguments.values())
+    return list(found) if inspect.isgenerator(found) and not given else found
+
+
+@contextlib.contextmanager
+def stopped(each: Public) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        if each.name in calls.STOPPED:
+            stack.enter_context(mock.patch(calls.STOPPED[each.name], calls.stop))
+        yield
+
+
+def tried(each: Public, *, taken: bool) -> Iterator[str]:
+    """What is wrong with what a function makes of wrong arguments."""
+    called(each), right(each)  # what they need is made before anything is stopped
+    with stopped(each):
+        try:
+            call(each, right(each))
+        except (calls.Stop, NoBridgeError, MissingFileError):
+            pass  # it was about to work
+        except BaseException as error:
+            yield f"{each.name} refuses what is right, or has no entry: {error!r}"
+            return
+        for parameter in each.parameters:
+            several = parameter.kind is parameter.VAR_POSITIONAL
+            if not is_tried(parameter):
+                continue
+            name = "*" * several + parameter.name
+            for label, value in wrong.values().items():
+                arguments = {**right(each), name: value}
+                got = wrong.outcome(partial(call, each, arguments), parameter.name, value)
+                said = f"{each.name}({parameter.name}={label})"
+                if got.startswith("nameless") and each.name in wrong.VAGUE:
+                    continue
+                if got == "taken" and (taken or not accepted.is_right(each, parameter, label)):
+                    yield f"{said} is taken [{parameter.annotation}]"
+                elif got not in ("taken", "refused"):
+                    yield f"{said}: {got}"
+
+
+def main(*options: str) -> None:
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    out, sys.stdout = sys.stdout, open(os.devnull, "w")  # noqa: SIM115 - bars of progress
+    sys.stderr = sys.stdout
+    numbers = [int(each) for each in options if each.isdigit()]
+    part, of = numbers or (0, 1)
+    names = [each for each in options if not each.isdigit() and each[0] != "-"]
+    os.chdir(tempfile.mkdtemp())
+    for place, each in enumerate(public()):
+        if place % of != part or (names and not any(name in each.name for name in names)):
+            continue
+        started = time.perf_counter()
+        try:
+            for line in tried(each, taken="--taken" in options):
+                print(line, file=out, flush=True)
+        except Exception as error:
+            print(f"{each.name} has no entry in tests.arguments.calls: {error!r}", file=out)
+        if "--times" in options:
+            print(f"TIME {time.perf_counter() - started:.2f} {each.name}", file=out, flush=True)
+    print("done", file=out)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,104 @@
+"""Which of the wrong values are right after all, by the annotation and name of a parameter."""
+
+from __future__ import annotations
+
+import inspect
+
+from tests.arguments.public import Public
+
+TEXTS = {"empty", "text", "lines"}
+NUMBERS = {"minus", "zero", "half", "huge"}
+NOTHING = {"list", "tensor", "generator"}
+CALLED = {"class", "linear", "function"}
+
+#: By what is right, names of parameters: zero where nothing is drawn, or asked of the empty string;
+#: huge where it is only a bound; an empty text that is read; a collection with nothing in it.
+RIGHT: list[tuple[set[str], str]] = [
+    ({"zero", "huge"}, "seed chunk n_bootstrap steps n longest length lengths most_run min_steps"),
+    ({"zero", "huge"}, "warmup_steps n_certified decided_length data_seed first_seed limit budget"),
+    ({"zero", "huge"}, "sub dup drop typo"),
+    ({"huge"}, "check_every check_size checkpoint_every log_every batch_size n_accuracy n_long"),
+    ({"huge"}, "n_strings bos padding n_inserted rounds k top_k every t_max"),
+    ({"zero", "half", "huge"}, "eps ln_c ln_mid weight_decay learning_rate gate_learning_rate"),
+    ({"zero", "half", "huge"}, "contrastive_weight drift_weight scale gap epsilon spread weight"),
+    ({"zero", "half", "huge"}, "temperature tolerance aside attn_scale"),
+    (NUMBERS, "log_alpha freq_penalty initializer_range above"),
+    ({"minus", "zero"}, "layer head"),  # counted from the end
+    ({"zero", *NOTHING}, "ignore"),
+    ({"zero"}, "bos_token unknown_token target token batch label eos_token_id spare_layers"),
+    ({"half", "huge"}, "time_limit"),
+    ({"empty", *NOTHING}, "tokens candidate strings path edits words but sentences string"),
+    (NOTHING, "transformations hooks deletable insertions protected alphabet before layers heads"),
+    (NOTHING, "metrics by modes train test list"),
+    ({"empty"}, "text input separator probe_string"),
+    (TEXTS, "called summary model_name paper unit yes experiment address space synonyms"),
+    (TEXTS, "group"),
+    ({"text"}, "name folder into"),
+    ({"minus", "zero", "huge", "far"}, "state states"),  # opaque integers
+]
+
+#: By the function, too.
+HERE: dict[str, set[str]] = {
+    # what follows from other fields is computed, whatever stands there
+    "DyckTransformerConfig.d_vocab": NUMBERS,
+    "DyckTransformerConfig.d_vocab_out": NUMBERS,
+    "DyckTransformerConfig.n_params": NUMBERS,
+    "DyckTransformerConfig.attn_scale": {*NUMBERS, "nan", "inf"},
+    "DyckTransformerConfig.attn_scores_soft_cap": {"minus"},
+    "DyckTransformerConfig.output_logits_soft_cap": {"minus"},
+    "DyckTransformerConfig.d_head": {"minus"},
+    # a name that is looked up when it is needed, or that only heads a message
+    "Registry.kind": TEXTS,
+    "StudyConfig.task": TEXTS,
+    "judge.make_case.kind": TEXTS,
+    "certify.Symbols.separator": TEXTS,
+    "text.Sentence.text": TEXTS,
+    "text.TextRecipe.data": TEXTS,
+    # as JSON has them
+    "StudyConfig.training": {"dict"},
+    "StudyConfig.measurement": {"dict"},
+    "text.TextRecipe.training": {"dict"},
+    "studies.TrainExperiment.plugs": {"dict"},
+    "judge.Suite.with_salt.salt": TEXTS,
+    # several, of which there may be none
+    "train_seeds.seeds": {"zero", *NOTHING},
+    "judge.score_heads.kinds": NOTHING,
+    "probes.variation_of_patterns.text": NOTHING,
+    # a number that no token has
+    "certify.Symbols.silent": NUMBERS,
+    "certify.Symbols.unknown": NUMBERS,
+    "certify.Symbols.logit.target": NUMBERS,
+    "certify.Insert.strings": {"far"},
+    "certify.Resources.insertions": {"nans", "far"},  # read when a text asks for them
+    "balance_violation.data": {"far"},  # not read where the first layer is minimal
+    # asked when hooks run
+    "interventions.interchange.basis": {"nans"},
+    "interventions.interchange.source": {"tensor", "nans"},
+    "interventions.change_activation.head": {"zero", "huge"},
+}
+
+
+def is_right(each: Public, parameter: inspect.Parameter, label: str) -> bool:
+    """Whether this value is documented as one that the parameter may have."""
+    annotation, name = str(parameter.annotation), parameter.name
+    if f"{each.name}.{name}" in OPAQUE:
+        return True
+    if label == "none":
+        return parameter.default is None or "None" in annotation or "Optional" in annotation
+    if label == "cube":
+        return "Int[Tensor" in annotation and "*" in annotation  # tokens of any shape
+    if label == "config":
+        return "Config" in annotation
+    if label == "true" and "bool" in annotation:
+        return True
+    if label in CALLED:
+        return any(word in annotation for word in ("Callable", "Change", "Certifier", "Probe"))
+    if label == "dict" and ("Mapping" in annotation or name == "values"):
+        return True
+    if any(label in labels and name in names.split() for labels, names in RIGHT):
+        return True
+    return label in HERE.get(f"{each.name}.{name}", ())
+
+
+#: An object of any kind is handed back as it is.
+OPAQUE = {"Registry.resolve.named"}

@@ -1,0 +1,137 @@
+"""Values that are hardly ever right, and what became of a call with one."""
+
+from __future__ import annotations
+
+import dis
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+
+from tests.arguments.calls import Stop, config
+from tl_dyck.errors import DyckError
+
+SECONDS = 20
+MANY = 2_000_000
+#: Where what is wrong is only found out from something else, which the message names.
+VAGUE = (
+    *("AutomatonTask", "as_bridge", "DyckTransformerConfig.from_saved", "attention_variation"),
+    *("prove_edits", "certify.word_space", "models.construct.twins", "rnn.RNNConfig.from_dict"),
+    *("report.widgets.attention_seeds", "text.TextRecipe.from_dict"),
+    "studies.Study.certificate_patterns",
+    *("training.DriftRegularizer.check", "studies.TrainExperiment.identity"),
+    *(f"studies.TrainExperiment.{name}" for name in ("pack", "read", "run", "run_together")),
+)
+#: Values that can be called.
+FUNCTIONS = (torch.nn.Linear, type, FunctionType)
+
+
+def values() -> dict[str, Any]:
+    """Made anew for each call, for some can be read only once."""
+    return {
+        "none": None,
+        "object": object(),
+        "empty": "",
+        "text": "text",
+        "lines": "a\n\x1b[0m\x00",
+        "bytes": b"x",
+        "nan": float("nan"),
+        "inf": float("inf"),
+        "minus": -1,
+        "zero": 0,
+        "half": 2.5,
+        "huge": 10**12,
+        "true": True,
+        "list": [],
+        "dict": {},
+        "set": {0.5, 1.5},
+        "letters": ["a", None],
+        "tensor": torch.empty(0),
+        "nans": torch.full((2, 2), float("nan")),
+        "cube": torch.zeros(1, 1, 1, dtype=torch.int64),
+        "far": torch.full((2, 2), 10**12),
+        "meta": torch.zeros(2, 2, dtype=torch.int64, device="meta"),
+        "array": np.zeros(3),
+        "generator": (one for one in ()),
+        "endless": endless(),
+        "class": int,
+        "linear": torch.nn.Linear(2, 2),
+        "config": config(),
+        "complex": 1j,
+        "function": lambda *_: None,
+    }
+
+
+def endless() -> Iterator[int]:
+    """More than anybody may want to keep."""
+    yield from range(MANY)
+    raise Late
+
+
+def outcome(call: Callable[[], Any], name: str, value: Any) -> str:
+    """Taken, refused, or what is wrong with the error."""
+    signal.signal(signal.SIGALRM, _late)
+    signal.alarm(SECONDS)
+    try:
+        call()
+    except Stop:
+        return "taken"
+    except MemoryError:
+        return "takes all memory"
+    except Late:
+        return f"not ended after {SECONDS} s, or took all of what has no end"
+    except Exception as error:
+        return told(error, name, value) or "refused"
+    finally:
+        signal.alarm(0)
+    return "taken"
+
+
+class Late(BaseException):
+    """A call that takes for ever."""
+
+
+def _late(*_: Any) -> None:
+    raise Late
+
+
+def told(error: Exception, name: str, value: Any) -> str | None:
+    """What is wrong with an error; None if it is one line of ours that says what it is about."""
+    said = str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{last.filename.rpartition('/tl_dyck')[2] or last.filename}:{last.lineno}"
+    what = f"{type(error).__name__}: {said.splitlines()[0] if said else ''} ({where})"
+    if isinstance(value, FUNCTIONS) and not isinstance(error, DyckError):
+        return None  # what a function of the user's raises is the user's
+    if not (isinstance(error, (DyckError, OSError)) or _raised(error)):
+        return f"not ours: {what}"
+    if len(said.splitlines()) != 1 and not isinstance(value, FUNCTIONS):
+        return f"no line: {what}"
+    if any(not letter.isprintable() for letter in said if letter != "\n"):
+        return f"control: {what}"
+    if not _named(said, name, value):
+        return f"nameless: {what}"
+    return None
+
+
+def _raised(error: Exception) -> bool:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(error, (TypeError, ValueError)):
+        return False
+    code = trace.tb_frame.f_code.co_code[trace.tb_lasti]
+    package = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0]
+    return code == dis.opmap["RAISE_VARARGS"] and package in ("tl_dyck", "tl_dyck_hooks")
+
+
+def _named(said: str, name: str, value: Any) -> bool:
+    """Whether it says which argument, or which value, it is about."""
+    words = {name, name.rstrip("s"), name.replace("_", " "), type(value).__name__}
+    words |= {" ".join(repr(value).split())[:30], str(value)[:30], str(10**12), "token"} - {""}
+    words |= {"text", "empty"} if isinstance(value, str) else set()
+    return any(word.lower() in said.lower() for word in words)
