@@ -19,7 +19,7 @@ from tl_dyck.certify.exact.loss_counts import Losing
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.profiles import Ending
-from tl_dyck.certify.language.questions import Runner, network_of, refuse_long
+from tl_dyck.certify.language.questions import Runner, first_gap, network_of, refuse_long
 from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult, Verdict
 from tl_dyck.certify.objectives import Objectives
@@ -66,19 +66,22 @@ def decide_automaton(
             f"{task.name} asks for answer {most}, but the model has {d_vocab_out} logits"
         )
     margins = Margins(network, answers, lambda each: Objectives.margins(each, d_vocab_out))
+    asking = answers.asking(lengths[-1])
+    if runner.bos is None:
+        asking[0] = 0  # there is nothing to read
+    gap = first_gap(asking, lengths, "any_token", task.name)
     exact = until != "refuted"
     rows: list[LengthResult] = []
     least: dict[int, Least] = {}
     for length in lengths:
-        prefixes = int(answers.numbers(length)[answers.answer != NOTHING].sum())
-        if not prefixes or (length == 0 and runner.bos is None):
+        if not asking[length]:
             continue
         least[length] = Least(low=-math.inf)
         if not deadline.passed:
             least[length] = margins.least(length, deadline, decide=not exact)
         counted = until == "counted" and least[length].high < 0
         wrong = _wrong(margins, length, least[length], deadline) if counted else None
-        rows.append(_row(length, prefixes, least[length], wrong))
+        rows.append(_row(length, asking[length], least[length], wrong))
         tell(len(rows) / len(lengths))
         if rows[-1].wrong and not exact:
             break
@@ -95,6 +98,7 @@ def decide_automaton(
         claim="any_token",
         language=str(task.language),
         lengths=lengths,
+        gap=gap,
         margin=margin,
         likeliest=found,
         shortest=found,

@@ -142,6 +142,18 @@ class Asked:
             if margins is not None:
                 yield _ran(ending, rows, log_prob[at], *margins)
 
+    def spoken(self, longest: int) -> list[int]:
+        """How many prefixes of each length up to `longest` the claim speaks of."""
+        said = [self.claim.speaks_of(depth) for depth in range(self.task.language.max_depth + 1)]
+        numbers = [
+            sum(number for number, asked in zip(ways, said, strict=False) if asked)
+            for ways in self.task.language.prefixes_by_depth(longest)
+        ]
+        # a string without BOS has nothing after which its first bracket could follow
+        if self.evaluator is not None and not self.evaluator.has_bos:
+            numbers[0] = 0
+        return numbers
+
     def run(self, found: PrefixFound) -> tuple[PrefixFound, float]:
         """A prefix with what the first model makes of it, and the margin that all give it."""
         language, tokens = self.profiles.language, found.tokens
@@ -197,6 +209,27 @@ def lengths_up_to(lengths: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int
     if isinstance(lengths, (str, bytes)) or not isinstance(lengths, Iterable):
         return tuple(range(check_length(lengths, "lengths", most=_LONGEST) + 1))
     return lengths_asked(lengths, 0)
+
+
+def first_gap(spoken: Sequence[int], lengths: Sequence[int], name: str, of: Any) -> int | None:
+    """The shortest length that was left out though a longer one was asked about; None for none.
+
+    Args:
+        spoken: how many strings of each length the claim speaks of.
+        lengths: asked about.
+        name: of the claim.
+        of: the language.
+
+    Raises:
+        CertifyError: it speaks of no string of any of the lengths.
+    """
+    if not any(spoken[length] for length in lengths):
+        said = f"{lengths[0]}" + f" to {lengths[-1]}" * (len(lengths) > 1)
+        raise CertifyError(
+            f"{name} says nothing of strings of {of} of length {said}; ask for other lengths"
+        )
+    skipped = sorted({n for n in range(lengths[-1]) if spoken[n]} - {*lengths})
+    return skipped[0] if skipped else None
 
 
 def ask(
