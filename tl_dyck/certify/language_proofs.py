@@ -36,7 +36,7 @@ from tl_dyck.certify.two_layer_proofs import prove_two_layers
 from tl_dyck.check import check_integer, check_length, check_time_limit
 from tl_dyck.environment import one_thread
 from tl_dyck.files import tensors_digest
-from tl_dyck.inputs import check_reads
+from tl_dyck.inputs import check_predicts
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.registry import unknown_name
@@ -147,7 +147,7 @@ def _has_two_layers(model_or_rnn: Any) -> bool:
 
 def _asker(model_or_rnn: Any, language: DyckLanguage) -> Asker:
     asker = Asker.of(model_or_rnn)
-    check_reads(asker.model_or_rnn, language)
+    check_predicts(asker.model_or_rnn, language)
     return asker
 
 

@@ -20,7 +20,7 @@ from tl_dyck.certify.language.questions import Runner, make_uniform, refuse_long
 from tl_dyck.certify.path_proofs import float32_where_exact, refuse_others
 from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, searching
 from tl_dyck.files import tensors_digest
-from tl_dyck.inputs import check_reads
+from tl_dyck.inputs import check_predicts
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import UnsupportedModelError
 from tl_dyck.rnn.export import export_layers
@@ -69,7 +69,7 @@ def _layers(
     model: Any, language: DyckLanguage, longest: int
 ) -> tuple[str, list[Any], dict[str, Array]]:
     """The digest of a model, the configurations of its layers, and their weights."""
-    check_reads(model, language)
+    check_predicts(model, language)
     refuse_long(model.cfg.n_ctx, longest)
     configs, weights = [], {}
     try:

@@ -131,10 +131,14 @@ class Answers:
         *_, found = self._numbers(length)
         return found
 
-    def asking(self, longest: int) -> list[int]:
-        """How many strings of each length up to `longest` are asked for an answer."""
+    def asking(self, longest: int, *, bare: bool) -> list[int]:
+        """How many strings of each length up to `longest` are asked for an answer.
+
+        Not the empty one, of a model that starts `bare`: it has nothing to read.
+        """
         asks = self.answer != NOTHING
-        return [int(each[asks].sum()) for each in self._numbers(longest)]
+        found = [int(each[asks].sum()) for each in self._numbers(longest)]
+        return [0, *found[1:]] if bare else found
 
     def _numbers(self, longest: int) -> Iterator[np.ndarray[Any, np.dtype[np.object_]]]:
         here = np.zeros(len(self.after), dtype=object)

@@ -24,8 +24,9 @@ from tl_dyck.certify.exact.linear import is_linear
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.automaton_certificate import decide_automaton
 from tl_dyck.certify.language.evaluator import Evaluator
+from tl_dyck.certify.language.lengths import first_gap, lengths_up_to
 from tl_dyck.certify.language.profiles import Profiles
-from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask, first_gap, lengths_up_to
+from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask
 from tl_dyck.certify.language.shells import Shell, decide, shells
 from tl_dyck.certify.language.summary import summarise
 from tl_dyck.certify.language.tally import Tally

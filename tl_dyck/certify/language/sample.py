@@ -9,7 +9,8 @@ from typing import Any, SupportsIndex, final
 import torch
 
 from tl_dyck.certify.deadline import Deadline, OutOfTime
-from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask, lengths_asked
+from tl_dyck.certify.language.lengths import lengths_asked
+from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask
 from tl_dyck.certify.language.verdict import Bounds
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_integer, check_number, check_seed, check_time_limit

@@ -15,7 +15,13 @@ from tl_dyck.tasks.closing_accuracy import closing_weights
 
 
 def summarise(
-    asked: Asked, tally: Tally, lengths: tuple[int, ...], *, gap: int | None, left: str, started: float
+    asked: Asked,
+    tally: Tally,
+    lengths: tuple[int, ...],
+    *,
+    gap: int | None,
+    left: str,
+    started: float,
 ) -> LanguageCertificate:
     """The certificate of what was decided.
 
