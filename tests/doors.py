@@ -21,7 +21,6 @@ from tl_dyck import AutomatonTask, DyckTask, Vocabulary, adopt, load_task
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 
 LONGEST = 4
-N_HEADS = 2
 
 
 def ended() -> AutomatonTask:
@@ -53,14 +52,14 @@ TASKS = {
     **{name: load_task(name) for name in ("dyck-1", "shuffle-dyck", "anbncn")},
     **{"ended": ended(), "thirds": thirds()},
 }
-#: What ids and logits are like, and whether the user has said so.
-KINDS = (
-    "ours", "theirs", "dead", "mask", "symbols", "shifted", "unsaid", "classes", "raw", "alike",
-    "bare", "bare-more",
-)  # fmt: skip
+#: What ids and logits are like: all is said of them, or not.
+SAID = ("ours", "theirs", "dead", "mask", "symbols", "shifted")
+UNNAMED = ("raw", "alike", "bare", "bare-more")
+KINDS = (*SAID, "unsaid", "classes", *UNNAMED)
 FACTORS: dict[str, tuple[Any, ...]] = {
     "task": tuple(TASKS),
     "layers": (1, 2),
+    "heads": (1, 2),
     "positions": (False, True),
     "norm": ("LN", "LNPre", "RMS", None),
     "mlp": (False, True),
@@ -76,6 +75,7 @@ class World:
     Attributes:
         task: its name.
         layers: 1 or 2.
+        heads: in each.
         positions: whether it has any.
         norm: of TransformerLens.
         mlp: or attention alone.
@@ -85,6 +85,7 @@ class World:
 
     task: str
     layers: int
+    heads: int
     positions: bool
     norm: str | None
     mlp: bool
@@ -170,7 +171,10 @@ class Oracle:
         return run(self.tokens(strings), fwd_hooks=[*hooks])[:, -1].numpy()
 
     def margins(
-        self, strings: Sequence[Sequence[int]], wins: Sequence[Sequence[int]], among: Any = None,
+        self,
+        strings: Sequence[Sequence[int]],
+        wins: Sequence[Sequence[int]],
+        among: Any = None,
         **how: Any,
     ) -> np.ndarray:
         """By how much the best symbol of those that may win beats what may not.
@@ -260,7 +264,7 @@ class Oracle:
 def oracle(world: World, seed: int = 0) -> Oracle:
     """A world with random weights of double precision."""
     cfg = HookedTransformerConfig(
-        n_layers=world.layers, d_model=6, n_heads=N_HEADS, d_head=3, d_mlp=5, n_ctx=40,
+        n_layers=world.layers, d_model=6, n_heads=world.heads, d_head=3, d_mlp=5, n_ctx=40,
         d_vocab=world.d_vocab, d_vocab_out=len(world.outputs), act_fn="relu",
         attn_only=not world.mlp, normalization_type=world.norm, init_weights=False,
         dtype=torch.float64, device="cpu",
@@ -280,15 +284,15 @@ def oracle(world: World, seed: int = 0) -> Oracle:
 def given(world: World, seed: int = 0) -> Any:
     """The model that a user passes on: adopted, unless its ids are left unsaid."""
     found = oracle(world, seed)
-    if world.kind in ("raw", "alike", "bare", "bare-more"):
+    if world.kind in UNNAMED:
         return found.model
     return adopt(found.model, vocabulary(world), outputs=world.told)
 
 
 def vocabulary(world: World) -> Vocabulary:
     """What the user says of ids."""
-    padding = None if world.kind == "ours" else 0
-    bos: Any = world.bos
+    padding = None if world.ids[0] == 0 else 0
+    bos = -1 if world.bos is None else world.bos
     return Vocabulary(TASKS[world.task].language, world.ids, bos=bos, padding=padding)
 
 
@@ -308,7 +312,8 @@ def twin(world: World) -> Any:
         model.embed.W_E.copy_(found.model.embed.W_E[rows])
         model.unembed.W_U.copy_(found.model.unembed.W_U[:, columns])
         model.unembed.b_U.copy_(found.model.unembed.b_U[columns])
-    return adopt(model, Vocabulary.ours(TASKS[world.task].language), outputs=said)
+    told = () if world.kind == "classes" else said
+    return adopt(model, Vocabulary.ours(TASKS[world.task].language), outputs=told)
 
 
 def cover(factors: dict[str, tuple[Any, ...]], more: int, seed: int) -> list[tuple[Any, ...]]:

@@ -87,6 +87,8 @@ def _layers(
             config |= {"state": "none", "n_types": None, "max_depth": None}
         configs.append(config)
         for name, weight in layer.weights.items():
+            if name == "W_E":  # what an adopted model reads besides is in no string
+                weight = weight[: language.d_vocab]
             if name not in left_out:
                 weights[f"{i}.{name}"] = float32_where_exact(weight.numpy())
     return tensors_digest(dict(model.named_parameters())), configs, weights

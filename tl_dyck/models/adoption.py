@@ -255,7 +255,7 @@ def to_saved(model: Any) -> dict[str, Any]:
     ids = model.vocabulary
     vocabulary = {"brackets": list(ids.brackets), "bos": ids.bos, "padding": ids.padding}
     found = {"options": options, "language": read, "vocabulary": vocabulary}
-    if model.cfg.predicts != model.cfg.d_vocab:
+    if not model.cfg.predicts == model.cfg.d_vocab == model.cfg.d_vocab_out:
         found["predicts"] = model.cfg.predicts
     return found
 
