@@ -28,7 +28,7 @@ from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.claims import read_claim
 from tl_dyck.certify.language.forms import has_form
-from tl_dyck.certify.language.questions import Head
+from tl_dyck.certify.language.questions import Head, refuse_unlike
 from tl_dyck.certify.proof import NoProofError, Proof, pack, searching
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
@@ -122,7 +122,9 @@ def prove_language(
             f"head must be 0, not {head}: models of one layer that have proofs have one"
         )
     if other is not None:
-        facts["other"], weights = _asked(_asker(other, language), language, property, longest)
+        another = _asker(other, language)
+        facts["other"], weights = _asked(another, language, property, longest)
+        refuse_unlike([asker.model_or_rnn, another.model_or_rnn], language)
         arrays |= {f"other.{name}": weight for name, weight in weights.items()}
     models, trees = _models(facts, arrays), []
     with searching(limit):

@@ -16,7 +16,7 @@ from tl_dyck.certify.check_edits import CONFIG, Affine
 from tl_dyck.certify.check_two_layers import BOUND, FORMAT, PrefixGroup, PrefixMargins, asked, says
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array, BoolArray
-from tl_dyck.certify.language.questions import Runner, make_uniform, refuse_long
+from tl_dyck.certify.language.questions import Runner, make_uniform, refuse_long, refuse_unlike
 from tl_dyck.certify.path_proofs import float32_where_exact, refuse_others
 from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, searching
 from tl_dyck.files import tensors_digest
@@ -53,6 +53,7 @@ def prove_two_layers(
     models = [model]
     if other is not None:
         digest, config, more = _layers(other, language, longest)
+        refuse_unlike([model, other], language)
         facts["other"] = {"model": digest, "config": config}
         weights |= {f"other.{name}": weight for name, weight in more.items()}
         models.append(other)
