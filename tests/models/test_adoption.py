@@ -293,6 +293,7 @@ def test_logits_of_classes_are_no_tokens(d_vocab_out):
     assert stack_likeness(mine, TASK, n=5).n_queries  # which reads no logit
 
 
+@pytest.mark.filterwarnings("ignore::tl_dyck.VocabularyWarning")
 def test_models_agree_only_on_logits_that_are_known_to_be_of_the_same():
     _, few = with_outputs([5, 2, 4, 3])
     _, more = with_outputs([None, 5, 2, 4, 3])
