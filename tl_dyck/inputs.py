@@ -253,7 +253,7 @@ def named_logits(model: Any) -> int | None:
     told. 0 if nobody says or they are classes; None of a function, which is taken at its word.
     """
     model = unwrapped(model)
-    config = getattr(model, "cfg", getattr(model, "config", None))
+    config: Any = getattr(model, "cfg", getattr(model, "config", None))
     if not (hasattr(config, "d_vocab") and hasattr(config, "d_vocab_out")):
         return None
     told = getattr(config, "predicts", None)
@@ -272,7 +272,7 @@ def check_predicts(model: Any, language: Language, *, told: bool = False) -> Non
     check_reads(model, language, told=told)
     named = named_logits(model)
     if named is not None and named < language.bos_token:
-        config = getattr(unwrapped(model), "cfg", getattr(model, "config", None))
+        config: Any = getattr(unwrapped(model), "cfg", getattr(model, "config", None))
         raise VocabularyError(
             f"nothing says which of the {config.d_vocab_out} logits of this model are of the "
             f"{language.bos_token} symbols of {language}; pass tl_dyck.adopt(model, Vocabulary("

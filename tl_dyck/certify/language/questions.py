@@ -350,7 +350,7 @@ def refuse_unlike(models: Sequence[Any], language: DyckLanguage) -> None:
     """
     if len(models) < 2:
         return
-    configs = [getattr(each, "cfg", getattr(each, "config", None)) for each in models]
+    configs: list[Any] = [getattr(each, "cfg", getattr(each, "config", None)) for each in models]
     sizes = [each.d_vocab_out for each in configs]
     known = [named_logits(each) for each in models]
     words = [getattr(each, "vocabulary", None) for each in models]
