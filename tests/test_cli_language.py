@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.test_cli import call, flat
 from tl_dyck.certify.language import certify_language
-from tl_dyck.models import construct, load_model, save_model
+from tl_dyck.models import build_model, construct, get_config, load_model, save_model
 from tl_dyck.rnn import export_rnn, save_rnn
 from tl_dyck.studies import Study
 from tl_dyck.tasks import load_task
@@ -41,6 +42,24 @@ def test_an_rnn_that_is_right_is_proved_so(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.output.strip().startswith("proved")
     assert "lengths 3 to 8" in result.output
+
+
+def test_a_task_that_asks_before_the_first_symbol_is_decided(tmp_path: Path) -> None:
+    task = load_task("dyck-1")
+    model = build_model(get_config("gpt", task, n_layers=1, d_model=8, d_mlp=8))
+    with torch.no_grad():
+        model.unembed.b_U.copy_(torch.tensor([0.0, 90.0, 0.0]))  # always )
+    save_model(model, tmp_path / "model")
+    result = call("certify-language", tmp_path / "model", "--task", "dyck-1", "-n", 4)
+    assert result.exit_code == 1, result.output
+    assert "the empty prefix" in result.output
+    assert "no length" in result.output
+    # no prefix of an odd length leaves no bracket open
+    result = call(
+        "certify-language", tmp_path / "model", "--task", "dyck-1", "-n", 1, "--shortest", 1
+    )
+    assert result.exit_code == 0, result.output
+    assert "proved        length 1 " in result.output
 
 
 def test_the_error_at_longer_lengths_is_sampled(checkpoint: Path, tmp_path: Path) -> None:

@@ -82,8 +82,8 @@ def warn_of_first(model: Any, language: Language, may_come: Bool[Tensor, " symbo
     Warns:
         VocabularyWarning: it is so.
     """
-    cfg = model.cfg
-    if cfg.attention_dir != "causal" or cfg.d_vocab_out != cfg.d_vocab or may_come.all():
+    cfg, named = model.cfg, named_logits(model)
+    if cfg.attention_dir != "causal" or (named or 0) < language.bos_token or may_come.all():
         return
     with torch.no_grad():
         chances = model(torch.tensor([[language.bos_token]], device=cfg.device))[0, 0]
@@ -244,6 +244,48 @@ def check_reads(model: Any, language: Language, *, told: bool = False) -> None:
             f"{' '.join(config.alphabet[: language.bos_token])}, "
             f"those of {language} are {' '.join(language.alphabet)}"
         )
+
+
+def named_logits(model: Any) -> int | None:
+    """Of so many of a model's first logits it is known that logit i is of token i.
+
+    All of ours, and of any model with as many logits as tokens; else as many as `tl_dyck.adopt` was
+    told. 0 if nobody says or they are classes; None of a function, which is taken at its word.
+    """
+    model = unwrapped(model)
+    config: Any = getattr(model, "cfg", getattr(model, "config", None))
+    if not (hasattr(config, "d_vocab") and hasattr(config, "d_vocab_out")):
+        return None
+    told = getattr(config, "predicts", None)
+    alike = config.d_vocab if config.d_vocab == config.d_vocab_out else 0
+    return int(alike if told is None else told)
+
+
+def check_predicts(model: Any, language: Language, *, told: bool = False) -> None:
+    """Refuse a model of which nobody has said that it reads *and predicts* a language's tokens.
+
+    For whatever reads logits by the tokens that they are of; arguments are those of `check_reads`.
+
+    Raises:
+        VocabularyError: ids or logits are unknown, or are another language's or of classes.
+    """
+    check_reads(model, language, told=told)
+    named = named_logits(model)
+    if named is not None and named < language.bos_token:
+        config: Any = getattr(unwrapped(model), "cfg", getattr(model, "config", None))
+        raise VocabularyError(
+            f"nothing says which of the {config.d_vocab_out} logits of this model are of the "
+            f"{language.bos_token} symbols of {language}; pass tl_dyck.adopt(model, Vocabulary("
+            "language, …), outputs=[the id that each logit is of, None if of none])"
+        )
+
+
+def logit_name(language: Language, named: int | None, logit: int) -> str:
+    """What a logit is of: a symbol, BOS, another token, or nothing that is known."""
+    names = (*language.alphabet, "BOS")[:named]
+    if logit < len(names):
+        return names[logit]
+    return f"token {logit}" if named is None or logit < named else f"logit {logit}"
 
 
 def _refuse_unknown(what: str, d_vocab: int, language: Language, told: bool) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tl_dyck.check import shown
 from tl_dyck.errors import DyckError, is_refusal
+from tl_dyck.inputs import named_logits
 from tl_dyck.intervals import ratio_of_sums
 from tl_dyck.language.vocabulary import VocabularyError
 
@@ -58,6 +59,8 @@ def predictions(
 ) -> Iterator[tuple[Int[Tensor, "batch next"], Float[Tensor, "batch next d_vocab"]]]:
     """Have a model read strings, some at a time, after a check that it can and does not cheat.
 
+    What has no logit is never predicted: of a model without one of BOS, it is -inf.
+
     Args:
         model: read without gradients.
         tokens: BOS first.
@@ -75,6 +78,8 @@ def predictions(
         VocabularyError: it returns something else than logits of the tokens.
     """
     n_ctx = getattr(getattr(model, "cfg", None), "n_ctx", math.inf)
+    told = named_logits(model)
+    named = d_vocab if told is None else min(told, d_vocab)
     if tokens.shape[1] - 1 > n_ctx:
         raise ValueError(
             f"{tokens.shape[1] - 1} tokens (BOS included) exceed this model's n_ctx={n_ctx}; "
@@ -84,10 +89,13 @@ def predictions(
         with torch.no_grad():
             logits = _run(model, rows[:, :-1].to(device))
             if place == 0:
-                _check_logits(logits, rows[:, :-1], d_vocab)
+                _check_logits(logits, rows[:, :-1], named)
             logits = logits.cpu()
             if place == 0:
                 _check_causal(model, rows[0, :first], logits[0, first - 1], device)
+        if named < d_vocab:
+            never = torch.full_like(logits[..., :1], -torch.inf)
+            logits = torch.cat([logits[..., :named], never, logits[..., named:]], -1)
         yield rows[:, 1:], logits
         del logits
 

@@ -21,12 +21,20 @@ from tl_dyck import (
     certify_language,
     export_rnn,
     finetuned_importance,
+    frozen_importance,
     get_config,
+    head_truths,
+    leave_one_out_importance,
+    load_model,
     load_task,
     measure_heads,
     parse_space,
+    prove_language,
+    sample_error,
+    save_model,
     stack_likeness,
 )
+from tl_dyck.ablation import log_likelihood
 from tl_dyck.certify import certify
 from tl_dyck.report import widgets
 from tl_dyck.tasks import counted_accuracy, nats_over_law
@@ -105,6 +113,12 @@ def test_numbers_are_those_of_a_model_with_our_ids():
         lambda model: certify_language(export_rnn(model), TASK, 4),
         lambda model: certify(model, [2, 4], None, parse_space("pairs:1", language=LANGUAGE)),
         lambda model: widgets.attention(model, TEXT),
+        lambda model: head_truths(model, TASK, 4),
+        lambda model: counted_accuracy(TASK, model),
+        lambda model: nats_over_law(TASK, model),
+        lambda model: sample_error(model, TASK, 4),
+        lambda model: prove_language(model, TASK, 4),
+        lambda model: leave_one_out_importance(model, TASK),
     ],
 )
 @pytest.mark.parametrize("d_vocab", [8, 60])
@@ -175,8 +189,138 @@ def test_a_classifier_keeps_its_classes():
     model = foreign("one-layer", d_vocab_out=2)
     mine = adopt(model, VOCABULARY)
     torch.testing.assert_close(mine(TEXT), model(torch.tensor([theirs(TEXT)])))
-    with pytest.raises(VocabularyError, match=r"returned \[100, 26, 2\]"):
+    with pytest.raises(VocabularyError, match=r"which of the 2 logits of this model are of the 4"):
         TASK.closing_accuracy(mine)
+
+
+# --- logits that are not one for each id ----------------------------------------------------------
+
+
+def with_outputs(outputs: list[int | None]) -> Any:
+    """A model of ids 0 to 7 and one whose logits are of these ids; the same where they are."""
+    whole = foreign("one-layer")
+    model = foreign("one-layer", d_vocab_out=len(outputs))
+    kept = {name: w for name, w in whole.state_dict().items() if "unembed" not in name}
+    model.load_state_dict({**model.state_dict(), **kept})
+    with torch.no_grad():
+        for logit, token in enumerate(outputs):
+            model.unembed.W_U[:, logit] = 0.0 if token is None else whole.unembed.W_U[:, token]
+            model.unembed.b_U[logit] = -90.0 if token is None else whole.unembed.b_U[token]
+        for token in {*range(8)} - {*outputs}:  # so that what has no logit is never predicted
+            whole.unembed.W_U[:, token], whole.unembed.b_U[token] = 0.0, -90.0
+    return whole, model
+
+
+@pytest.mark.parametrize(
+    ("outputs", "predicts"),
+    [
+        ([0, 1, 2, 3, 4, 5, 6, 7, None, None], 8),  # dead ones
+        ([None, 5, 4, 3, 2, None, 1, 0, 7, 6], 8),
+        ([0, 1, 2, 3, 4, 5], 5 + 1),  # 6 and 7 are never predicted
+        ([5, 2, 4, 3], 4),  # nothing but brackets
+        ([7, 5, 2, 4, 3, None], 4),  # no BOS
+        ([None, 5, 2, 4, 3, 0, 6, 7], 4),  # as many as ids, and of others
+    ],
+)
+def test_dead_logits_change_nothing(outputs, predicts, tmp_path):
+    whole, model = with_outputs(outputs)
+    a, b = adopt(whole, VOCABULARY), adopt(model, VOCABULARY, outputs=outputs)
+    assert b.cfg.predicts == predicts
+    again = load_model(save_model(b, tmp_path), device="cpu")
+    assert again.cfg.predicts == predicts
+    for mine in (b, again):
+        torch.testing.assert_close(mine(TEXT)[..., :4], a(TEXT)[..., :4])
+        assert TASK.closing_accuracy(mine, n=50) == TASK.closing_accuracy(a, n=50)
+        found, wanted = (certify_language(each, TASK, 4) for each in (mine, a))
+        assert (found.status, found.wrong) == (wanted.status, wanted.wrong)
+        found, wanted = (certify_language(export_rnn(each), TASK, 4) for each in (mine, a))
+        assert found.wrong == wanted.wrong
+        for claim in ("total_variation", "kl"):
+            how = {"property": claim, "epsilon": 0.7}
+            assert (
+                certify_language(mine, TASK, 4, **how).wrong
+                == certify_language(a, TASK, 4, **how).wrong
+            )
+        tables = [head_truths(each, TASK, 4).table for each in (mine, a)]
+        torch.testing.assert_close(*(torch.tensor(each.to_numpy()) for each in tables))
+        tables = [measure_heads(each, TASK, modes=("zero",), n=20)[0] for each in (mine, a)]
+        torch.testing.assert_close(
+            *(torch.tensor(each.to_numpy(float)) for each in tables), rtol=1e-4, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize(
+    ("d_vocab_out", "outputs", "said"),
+    [
+        (10, None, "10 logits for 8 ids, and nothing says which is of which; pass adopt"),
+        (6, None, "6 logits for 8 ids, and nothing says which is of which; pass adopt"),
+        (10, range(8), "each of the 10 logits which id it is of, None if of none, but 8 are given"),
+        (5, [1, 2, 3, 4, 5, None], "each of the 5 logits .* but more are given"),
+        (5, [5, 4, 3, 2, 8], "id of outputs must be at most 7, got 8"),
+        (5, [5, 4, 3, 2, -1], "id of outputs must be at least 0, got -1"),
+        (5, [5, 4, 3, 2, 2], "outputs gives id 2 to logits 3 and 4"),
+        (5, [5, 4, 3, 1, None], r"outputs has no logit of '\(', id 2"),
+    ],
+)
+def test_outputs_that_cannot_be(d_vocab_out, outputs, said):
+    with pytest.raises(ValueError, match=said):
+        adopt(foreign("one-layer", d_vocab_out=d_vocab_out), VOCABULARY, outputs=outputs)
+
+
+@pytest.mark.parametrize("outputs", ["24", 3, {1, 2}, [1.5, 2, 3, 4, 5]])
+def test_outputs_are_ids_one_after_the_other(outputs):
+    with pytest.raises(TypeError):
+        adopt(foreign("one-layer", d_vocab_out=5), VOCABULARY, outputs=outputs)
+
+
+@pytest.mark.parametrize("d_vocab_out", [2, 5, 8])
+def test_logits_of_classes_are_no_tokens(d_vocab_out):
+    """As many of them as ids, or fewer: whoever reads them by token says so."""
+    model = foreign("one-layer", d_vocab_out=d_vocab_out)
+    mine = adopt(model, VOCABULARY, outputs=())
+    torch.testing.assert_close(mine(TEXT), model(torch.tensor([theirs(TEXT)])))
+    for measure in (
+        TASK.closing_accuracy,
+        lambda model: certify_language(model, TASK, 4),
+        lambda model: certify_language(export_rnn(model), TASK, 4),
+        lambda model: certify_dyck(model, TASK),
+        lambda model: head_truths(model, TASK, 4),
+        lambda model: prove_language(model, TASK, 4),
+        lambda model: measure_heads(model, TASK),
+    ):
+        with pytest.raises(VocabularyError, match=f"which of the {d_vocab_out} logits"):
+            measure(mine)
+    assert stack_likeness(mine, TASK, n=5).n_queries  # which reads no logit
+
+
+@pytest.mark.filterwarnings("ignore::tl_dyck.VocabularyWarning")
+def test_models_agree_only_on_logits_that_are_known_to_be_of_the_same():
+    _, few = with_outputs([5, 2, 4, 3])
+    _, more = with_outputs([None, 5, 2, 4, 3])
+    few, more = adopt(few, VOCABULARY, outputs=[5, 2, 4, 3]), adopt(
+        more, VOCABULARY, outputs=[None, 5, 2, 4, 3]
+    )  # fmt: skip
+    assert certify_language(few, TASK, 3, "agree", other=few).status == "proved"
+    with pytest.raises(ValueError, match="the 4 logits of one model and the 5 of the other"):
+        certify_language(few, TASK, 3, "agree", other=more)
+    two = [foreign("no-norm", d_vocab_out=n) for n in (4, 5)]
+    with torch.no_grad():
+        for each in two:
+            each.pos_embed.W_pos.zero_()
+    outputs = [5, 2, 4, 3, None]
+    few, more = (adopt(each, VOCABULARY, outputs=outputs[: each.cfg.d_vocab_out]) for each in two)
+    with pytest.raises(ValueError, match="the 4 logits of one model and the 5 of the other"):
+        prove_language(few, TASK, 2, "agree", other=more)
+
+
+def test_what_has_no_logit_cannot_be_predicted():
+    _, model = with_outputs([5, 2, 4, 3])
+    mine = adopt(model, VOCABULARY, outputs=[5, 2, 4, 3])
+    tokens = torch.tensor([[4, 0, 2, 6, 1]])  # 6 is none of the language
+    with pytest.raises(ValueError, match="token 6 is to be predicted, but only the first 4"):
+        frozen_importance(mine, tokens)
+    with pytest.raises(ValueError, match="token 4 is to be predicted, but only the first 4"):
+        log_likelihood(torch.zeros(1, 3, 4), torch.tensor([[0, 4, 1]]))
 
 
 def test_other_tokens_still_compete():
@@ -209,7 +353,8 @@ def test_a_model_that_reads_as_it_learned_does_not_warn():
     adopt(predicting({**FIRST, 3: 0.4, 5: 0.4}), VOCABULARY)  # has not learned what comes first
     adopt(predicting({2: 0.98, 3: 0.005, 5: 0.005, 4: 0.01}), VOCABULARY)
     adopt(predicting({7: 1.0}), VOCABULARY)  # a token that is no bracket may come, for all we know
-    adopt(predicting({3: 0.3, 5: 0.3}, d_vocab_out=6, d_vocab=8), VOCABULARY)  # no tokens
+    classes = predicting({3: 0.3, 5: 0.3}, d_vocab_out=6, d_vocab=8)
+    adopt(classes, VOCABULARY, outputs=())
     adopt(foreign("bidirectional"), VOCABULARY)
 
 

@@ -11,7 +11,6 @@ tokenizer. Where nobody says, nothing is measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, SupportsIndex
 
 import torch
@@ -19,8 +18,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, check_instance, check_integer
+from tl_dyck.check import WrongTypeError, WrongValueError, check_instance, check_integer
 from tl_dyck.errors import DyckError
+from tl_dyck.inputs import named_logits
 from tl_dyck.language import VocabularyError
 
 #: ``metric(logits [batch, pos, d_vocab], tokens [batch, pos]) -> [batch]``; larger is better.
@@ -62,12 +62,26 @@ def log_likelihood(
             "logits are [batch, pos, d_vocab] and tokens [batch, pos], not "
             f"{list(logits.shape)} and {list(tokens.shape)}"
         )
-    target = tokens[:, 1:]
-    found = logits.log_softmax(-1)[:, :-1].gather(-1, target[..., None])[..., 0]
+    target, n_logits = tokens[:, 1:], logits.shape[-1]
+    counted = torch.ones_like(target, dtype=torch.bool)
+    if ignore is not None:
+        counted = ~torch.isin(target, target.new_tensor(ignored(ignore)))
+    _refuse_silent(target[counted], n_logits)
+    at = target.clamp(0, n_logits - 1)[..., None]  # a token that does not count may have no logit
+    found = logits.log_softmax(-1)[:, :-1].gather(-1, at)[..., 0]
     if ignore is None:
         return found.mean(-1)
-    counted = ~torch.isin(target, target.new_tensor(ignored(ignore)))
     return (found * counted).sum(-1) / counted.sum(-1)
+
+
+def _refuse_silent(target: Int[Tensor, " n"], n_logits: int) -> None:
+    """Refuse to predict what has no logit."""
+    odd = target[(target < 0) | (target >= n_logits)]
+    if len(odd):
+        raise WrongValueError(
+            f"token {int(odd[0])} is to be predicted, but only the first {n_logits} tokens have a "
+            "logit; give a metric of your own, or ignore=… it"
+        )
 
 
 def ignored(ignore: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
@@ -259,7 +273,19 @@ def default_metric(model: Any, metric: Metric | None, ignore: Ignored = None) ->
         known = ignored_tokens(
             model, ignore, instead="metric=log_likelihood to count all, or one of your own"
         )
-        return partial(log_likelihood, ignore=known)
+        named = named_logits(model) or 0
+        if not named:
+            raise VocabularyError(
+                f"nothing says which of the {model.cfg.d_vocab_out} logits of this model are of "
+                "which token; pass a metric of your own, or tl_dyck.adopt(…, outputs=[…])"
+            )
+
+        def of_named(logits: Tensor, tokens: Tensor) -> Tensor:
+            target = tokens[:, 1:]
+            _refuse_silent(target[~torch.isin(target, target.new_tensor(known))], named)
+            return log_likelihood(logits, tokens, ignore=known)
+
+        return of_named
     if not callable(metric):
         raise WrongTypeError(f"metric must be a function of logits and tokens, not {metric!r}")
     return metric

@@ -171,9 +171,11 @@ def compare_exported(facts, arrays, folder):
     file = Path(folder) / "rnn.json"
     need(file.exists(), f"{folder} has no rnn.json; export the model (tl-dyck export)")
     theirs, tokens = json.loads(file.read_bytes())["config"], facts["tokens"]
-    alphabet, same = theirs["alphabet"], theirs["d_vocab"] == theirs["d_vocab_out"]
+    alphabet, named = theirs["alphabet"], theirs.get("predicts")
+    if named is None:  # as many tokens as logits are the same
+        named = theirs["d_vocab"] if theirs["d_vocab"] == theirs["d_vocab_out"] else 0
     theirs["texts"] = alphabet and [alphabet[token] for token in tokens]
-    theirs["names_logits"] = same
+    theirs["names_logits"] = facts.get("target", 0) < named
     mine = {**facts["config"], "texts": facts["texts"]}
     mine |= {"names_logits": facts["names_logits"]} if "names_logits" in facts else {}
     for name, value in mine.items():

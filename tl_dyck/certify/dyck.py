@@ -28,7 +28,7 @@ from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import InsertMatchedPairs
 from tl_dyck.check import WrongTypeError, WrongValueError, check_draws, check_seed, shown
 from tl_dyck.environment import one_thread
-from tl_dyck.inputs import check_reads
+from tl_dyck.inputs import check_predicts
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.symbols import needs_stack
@@ -213,12 +213,13 @@ def certify_dyck(
     if not len(prefixes):
         raise WrongValueError("prefixes must be at least one, got none")
     space = PerturbationSpace([(InsertMatchedPairs(language), budget)])
-    brackets = Symbols(language.alphabet, "", language.bos_token, names_logits=True)
+    n_brackets = language.n_brackets
+    brackets = Symbols(language.alphabet, "", language.bos_token, logits=n_brackets)
     strings = [torch.as_tensor(prefix, dtype=torch.int64) for prefix in prefixes]
     strings = [tokens[tokens != language.bos_token] for tokens in strings]
     targets = [_closing_bracket(language, tokens) for tokens in strings]
     asker = Asker.of(model_or_rnn)  # one export for all prefixes
-    check_reads(asker.model_or_rnn, language)
+    check_predicts(asker.model_or_rnn, language)
     how: dict[str, Any] = {"certifier": certifier, "time_limit": time_limit}
     rows = tuple(
         DyckCertificate(

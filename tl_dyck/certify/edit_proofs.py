@@ -75,7 +75,7 @@ def _facts(
     config: RNNConfig, string: tuple[int, ...], space: PerturbationSpace, target: int
 ) -> dict[str, Any]:
     """What `check_edits` knows of a question."""
-    lattice, named = space.lattice(string), config.d_vocab == config.d_vocab_out
+    lattice, named = space.lattice(string), target < config.named_logits
     edits = [option for option in lattice.options if option.kind != KEEP]
     tokens = {*string, *chain.from_iterable(option.emits for option in edits)}
     return {

@@ -29,7 +29,7 @@ from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.claims import read_claim
 from tl_dyck.certify.language.forms import has_form
-from tl_dyck.certify.language.questions import Head
+from tl_dyck.certify.language.questions import Head, refuse_unlike
 from tl_dyck.certify.proof import NoProofError, Proof, pack, searching
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
@@ -37,7 +37,7 @@ from tl_dyck.certify.two_layer_proofs import prove_two_layers
 from tl_dyck.check import check_integer, check_length, check_time_limit
 from tl_dyck.environment import one_thread
 from tl_dyck.files import tensors_digest
-from tl_dyck.inputs import check_reads
+from tl_dyck.inputs import check_predicts
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.registry import unknown_name
@@ -124,7 +124,9 @@ def prove_language(
             f"head must be 0, not {head}: models of one layer that have proofs have one"
         )
     if other is not None:
-        facts["other"], weights = _asked(_asker(other, language), language, property, longest)
+        another = _asker(other, language)
+        facts["other"], weights = _asked(another, language, property, longest)
+        refuse_unlike([asker.model_or_rnn, another.model_or_rnn], language)
         arrays |= {f"other.{name}": weight for name, weight in weights.items()}
     models, trees = _models(facts, arrays), []
     with searching(limit):
@@ -149,7 +151,7 @@ def _has_two_layers(model_or_rnn: Any) -> bool:
 
 def _asker(model_or_rnn: Any, language: DyckLanguage) -> Asker:
     asker = Asker.of(model_or_rnn)
-    check_reads(asker.model_or_rnn, language)
+    check_predicts(asker.model_or_rnn, language)
     return asker
 
 

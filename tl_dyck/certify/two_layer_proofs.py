@@ -16,11 +16,11 @@ from tl_dyck.certify.check_edits import CONFIG, Affine
 from tl_dyck.certify.check_two_layers import BOUND, FORMAT, PrefixGroup, PrefixMargins, asked, says
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array, BoolArray
-from tl_dyck.certify.language.questions import Runner, make_uniform, refuse_long
+from tl_dyck.certify.language.questions import Runner, make_uniform, refuse_long, refuse_unlike
 from tl_dyck.certify.path_proofs import float32_where_exact, refuse_others
 from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, searching
 from tl_dyck.files import tensors_digest
-from tl_dyck.inputs import check_reads
+from tl_dyck.inputs import check_predicts
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import UnsupportedModelError
 from tl_dyck.rnn.export import export_layers
@@ -53,6 +53,7 @@ def prove_two_layers(
     models = [model]
     if other is not None:
         digest, config, more = _layers(other, language, longest)
+        refuse_unlike([model, other], language)
         facts["other"] = {"model": digest, "config": config}
         weights |= {f"other.{name}": weight for name, weight in more.items()}
         models.append(other)
@@ -69,7 +70,7 @@ def _layers(
     model: Any, language: DyckLanguage, longest: int
 ) -> tuple[str, list[Any], dict[str, Array]]:
     """The digest of a model, the configurations of its layers, and their weights."""
-    check_reads(model, language)
+    check_predicts(model, language)
     refuse_long(model.cfg.n_ctx, longest)
     configs, weights = [], {}
     try:
@@ -87,6 +88,8 @@ def _layers(
             config |= {"state": "none", "n_types": None, "max_depth": None}
         configs.append(config)
         for name, weight in layer.weights.items():
+            if name == "W_E":  # what an adopted model reads besides is in no string
+                weight = weight[: language.d_vocab]
             if name not in left_out:
                 weights[f"{i}.{name}"] = float32_where_exact(weight.numpy())
     return tensors_digest(dict(model.named_parameters())), configs, weights

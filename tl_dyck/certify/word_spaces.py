@@ -134,7 +134,8 @@ def word_space(
             place += len(cut[i])
         pairs.append((OfWords(name, tokens, tuple(at)), budget))
     silent = before[0] if len(before) == 1 else None
-    symbols = Symbols(_alphabet(tokenizer, len(tokenizer)), "", silent, names_logits=True)
+    alphabet = _alphabet(tokenizer, len(tokenizer))
+    symbols = Symbols(alphabet, "", silent, logits=len(alphabet))
     return WordSpace(tokens, PerturbationSpace(pairs), symbols, tuple(left_out))
 
 

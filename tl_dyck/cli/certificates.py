@@ -88,7 +88,7 @@ def read_rows(
 
 
 def _logit(symbols: Symbols, target: str) -> int:
-    if symbols.names_logits and target in symbols.alphabet:
+    if target in symbols.alphabet[: symbols.logits]:
         return symbols.index(target)
     if target.isascii() and target.isdigit():
         return int(target)

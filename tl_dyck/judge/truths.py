@@ -16,7 +16,7 @@ from torch import Tensor
 from tl_dyck.ablation.compare import Answer
 from tl_dyck.arguments import checked
 from tl_dyck.check import check_instance, check_length
-from tl_dyck.inputs import one_model
+from tl_dyck.inputs import check_predicts, one_model
 from tl_dyck.interventions import hide_keys, key_of_each, run
 from tl_dyck.judge.facts import TIE, Enumeration, head_facts, margins
 from tl_dyck.judge.protocol import JudgeError
@@ -120,6 +120,8 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
         length: N. All prefixes of that many brackets are listed: 20,000 at most.
 
     Raises:
+        VocabularyError: nobody has said which of the model's ids, or of its logits, are the
+            brackets: see `tl_dyck.adopt`.
         WrongTypeError: the task is not one of brackets, or the length no integer.
         WrongValueError: the length is below 3, where no top has a twin, or more than it reads.
         JudgeError: there are too many prefixes, or the model closes none of them right, or looks
@@ -132,6 +134,7 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
             "positions they may attend to: give the HookedTransformer with its weights"
         )
     one_model(model, "head_truths")
+    check_predicts(model, task.language)
     if model.cfg.attention_dir != "causal":
         raise JudgeError("a model that looks ahead sees the bracket that it is asked for")
     length = check_length(length, least=3, most=model.cfg.n_ctx - 1)

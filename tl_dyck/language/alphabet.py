@@ -29,14 +29,14 @@ class Symbols:
         alphabet: the text of token 0, 1, …; tokens beyond it are written as numbers.
         separator: "" between characters, " " between words.
         silent: the token that is not written, BOS; None if all are.
-        names_logits: whether logits are of tokens too, so that a target can be written.
+        logits: so many of the first logits are of these tokens, so that a target can be written.
         unknown: the token of what is not in the alphabet; None if that is an error.
     """
 
     alphabet: tuple[str, ...] = ()
     separator: str = " "
     silent: int | None = None
-    names_logits: bool = False
+    logits: int = 0
     unknown: int | None = None
 
     @cached_property
@@ -81,8 +81,8 @@ class Symbols:
     @checked
     def logit(self, target: int) -> str:
         """The text of a logit: its token's, or its number."""
-        known = self.names_logits and target < len(self.alphabet)
-        return self.alphabet[target] if known else str(target)
+        names = self.alphabet[: self.logits]
+        return names[target] if target < len(names) else str(target)
 
     @checked
     def index(self, text: str) -> int:
@@ -91,7 +91,7 @@ class Symbols:
         Raises:
             UnknownNameError: no logit is called so.
         """
-        names = self.alphabet if self.names_logits else ()
+        names = self.alphabet[: self.logits]
         if text not in names:
             raise unknown_name("target", text, names)
         return names.index(text)

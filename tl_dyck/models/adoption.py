@@ -7,7 +7,7 @@ import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from tl_dyck.check import (
 from tl_dyck.decoder import odd_options
 from tl_dyck.inputs import check_placed, unwrapped, warn_of_first
 from tl_dyck.language import DyckLanguage, SymbolLanguage, build_tokenizer
+from tl_dyck.language.checks import in_order
 from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
 from tl_dyck.models.config import DTYPES, RECORDING, DyckTransformerConfig
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
@@ -31,7 +32,12 @@ from tl_dyck.registry import unknown_name
 
 
 @checked
-def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
+def adopt(
+    model: Any,
+    vocabulary: Vocabulary | DyckLanguage,
+    *,
+    outputs: Sequence[SupportsIndex | None] | None = None,
+) -> Any:
     """A model of your own, renumbered: its token ids are those of the language, brackets first.
 
     Rows of ``W_E`` and columns of ``W_U`` change places, and nothing else: logits of a token are
@@ -54,6 +60,11 @@ def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
         model: a HookedTransformer. It is copied, with its hooks, and not changed.
         vocabulary: which id is which bracket; or a language, if the model has a tokenizer that
             knows.
+        outputs: which of the model's ids each of its logits is of, in their order; None for a logit
+            that is of none, a dead one, which can win but is never right. Of each bracket there
+            must be one. ``()`` if logits are no tokens but classes, which keep their order. Not
+            needed of a model with as many logits as ids, logit i of id i, or with fewer than there
+            are brackets, which can only be classes.
 
     Returns:
         A HookedTransformer of the same class; `vocabulary` is an attribute of it, so `save_model`
@@ -62,7 +73,8 @@ def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
     Raises:
         TypeError: not a HookedTransformer, or no vocabulary.
         VocabularyError: a vocabulary that the model cannot have: too few ids, a tokenizer that
-            says otherwise, or a model whose ids are known.
+            says otherwise, or a model whose ids are known; or outputs that are not said, or cannot
+            be.
         ValueError: weights that are NaN or infinite.
 
     Warns:
@@ -85,14 +97,13 @@ def adopt(model: Any, vocabulary: Vocabulary | DyckLanguage) -> Any:
     if wrong is not None:
         raise WrongValueError(f"this model computes nothing: {wrong}")
     vocabulary = _known(model, vocabulary)
-    order = vocabulary.order(model.cfg.d_vocab)
+    order, columns, predicts = _orders(model.cfg, vocabulary, outputs)
     adopted: Any = copy.deepcopy(model, {id(model.tokenizer): None}).eval()
     with torch.no_grad():
         _renumber(adopted.embed.W_E, 0, order)
-        if model.cfg.d_vocab_out == model.cfg.d_vocab:  # else it classifies: logits are no tokens
-            _renumber(adopted.unembed.W_U, 1, order)
-            _renumber(adopted.unembed.b_U, 0, order)
-    _read(adopted, vocabulary)
+        _renumber(adopted.unembed.W_U, 1, columns)
+        _renumber(adopted.unembed.b_U, 0, columns)
+    _read(adopted, vocabulary, predicts)
     language = vocabulary.language
     if isinstance(language, DyckLanguage):  # of others only a task knows what may come first
         may_come = torch.arange(language.bos_token) % 2 == 0
@@ -106,9 +117,58 @@ def _logits_of(model: Any) -> str:
     return ".logits" if "transformers" in packages else ""
 
 
-def _read(model: Any, vocabulary: Vocabulary) -> None:
+def _orders(cfg: Any, vocabulary: Vocabulary, outputs: Any) -> tuple[Tensor, Tensor, int]:
+    """The user's ids in our order, the user's logits in ours, and how many are then of their id.
+
+    First those of the language, then what else is predicted, so that logit i is of token i; without
+    a logit of BOS, that is true of the symbols alone.
+    """
+    ids = vocabulary.order(cfg.d_vocab).tolist()
+    n_symbols, names = vocabulary.language.bos_token, vocabulary.language.alphabet
+    if outputs is None:
+        if cfg.d_vocab_out < n_symbols:
+            outputs = ()
+        elif cfg.d_vocab_out == cfg.d_vocab:
+            outputs = range(cfg.d_vocab)
+        else:
+            raise VocabularyError(
+                f"this model has {cfg.d_vocab_out} logits for {cfg.d_vocab} ids, and nothing says "
+                "which is of which; pass adopt(…, outputs=[the id that each logit is of, None if "
+                "of none]), or outputs=() if they are classes"
+            )
+    said = in_order("outputs", outputs, cfg.d_vocab_out)
+    if not said:
+        return torch.tensor(ids), torch.arange(cfg.d_vocab_out), 0
+    if len(said) != cfg.d_vocab_out:
+        found = "more" if len(said) > cfg.d_vocab_out else len(said)
+        raise VocabularyError(
+            f"outputs must say of each of the {cfg.d_vocab_out} logits which id it is of, None if "
+            f"of none, but {found} are given"
+        )
+    place: dict[int, int] = {}
+    for logit, token in enumerate(said):
+        if token is None:
+            continue
+        token = check_integer("an id of outputs", token, 0, cfg.d_vocab - 1)
+        if token in place:
+            raise VocabularyError(f"outputs gives id {token} to logits {place[token]} and {logit}")
+        place[token] = logit
+    for name, token in zip(names, ids[:n_symbols], strict=False):
+        if token not in place:
+            raise VocabularyError(f"outputs has no logit of {name!r}, id {token}")
+    ids[n_symbols + 1 :] = sorted(ids[n_symbols + 1 :], key=lambda token: token not in place)
+    named = [token for token in ids if token in place]
+    if vocabulary.bos not in place:
+        named = named[:n_symbols]
+    first = [place[token] for token in named]
+    rest = [logit for logit in range(cfg.d_vocab_out) if logit not in {*first}]
+    return torch.tensor(ids), torch.tensor([*first, *rest]), len(named)
+
+
+def _read(model: Any, vocabulary: Vocabulary, predicts: int) -> None:
     """Have a model whose ids are ours read a language."""
     model.cfg.language = model.language = vocabulary.language
+    model.cfg.predicts = predicts
     model.vocabulary = vocabulary
     model.cfg.default_prepend_bos = True
     model.set_tokenizer(build_tokenizer(vocabulary.language))
@@ -145,6 +205,7 @@ def _renumber(weight: Tensor, axis: int, order: Tensor) -> None:
 # The options that decide what a plain decoder computes, and can be had again from JSON. Others must
 # be as TransformerLens has them by default, or only choose what is recorded.
 _SIZES = ("n_layers", "d_model", "n_ctx", "d_head", "n_heads", "d_mlp", "d_vocab", "d_vocab_out")
+_WHAT = ("options", "language", "vocabulary")
 _KEPT = (
     *_SIZES,
     "act_fn",
@@ -201,7 +262,10 @@ def to_saved(model: Any) -> dict[str, Any]:
         read = {"symbols": asdict(read["symbols"])}
     ids = model.vocabulary
     vocabulary = {"brackets": list(ids.brackets), "bos": ids.bos, "padding": ids.padding}
-    return {"options": options, "language": read, "vocabulary": vocabulary}
+    found = {"options": options, "language": read, "vocabulary": vocabulary}
+    if not model.cfg.predicts == model.cfg.d_vocab == model.cfg.d_vocab_out:
+        found["predicts"] = model.cfg.predicts
+    return found
 
 
 def saved_shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, list[int]]]:
@@ -232,7 +296,7 @@ def from_saved(config: Mapping[str, Any], device: str | None = None) -> Any:
 
     KeyError, TypeError and ValueError say that it describes none.
     """
-    _check_keys("config", config, {"options", "language", "vocabulary"})
+    _check_keys("config", {"predicts": 0, **config}, {*_WHAT, "predicts"})
     positions = config["options"]["positional_embedding_type"]
     known = {field.name for field in fields(HookedTransformerConfig)}
     if positions == "rotary" and "rotary_dim" not in known:
@@ -254,7 +318,13 @@ def from_saved(config: Mapping[str, Any], device: str | None = None) -> Any:
     with warnings.catch_warnings():  # late releases of TransformerLens 3 say so of every model
         warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
         model = HookedTransformer(cfg).eval()
-    _read(model, ids)
+    # before there was `predicts`, logits in another number had kept an order that nobody knows
+    most = min(options["d_vocab"], options["d_vocab_out"])
+    told = config.get("predicts", most if options["d_vocab"] == options["d_vocab_out"] else 0)
+    predicts = check_integer("predicts", told, 0, most)
+    if 0 < predicts < language.bos_token:
+        raise VocabularyError(f"predicts={predicts} of the {language.bos_token} symbols")
+    _read(model, ids, predicts)
     return model
 
 

@@ -14,6 +14,7 @@ from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATION
 
 from tl_dyck.arguments import checked
 from tl_dyck.errors import DyckError
+from tl_dyck.inputs import named_logits
 from tl_dyck.models.embeddings import DepthEmbed
 from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.models.hooked.installed import MAJOR
@@ -69,6 +70,7 @@ def as_bridge(model: HookedTransformer) -> Any:
         bridge.cfg.tokenizer_prepends_bos = cfg.tokenizer_prepends_bos
     if hasattr(model, "language"):
         bridge.cfg.language = model.language
+        bridge.cfg.predicts = named_logits(model)
     weights = {name: value.detach().clone() for name, value in model.named_parameters()}
     bridge.load_state_dict(parts.convert(weights, config), strict=False)
     return bridge.eval()

@@ -50,6 +50,9 @@ class RNNConfig(Configuration):
         d_head: width of a head.
         d_vocab: number of input tokens.
         d_vocab_out: number of logits (the vocabulary, or the classes of a classifier).
+        predicts: of so many of the first logits, logit i is of token i; what the others stand for
+            is not known. 0 if they are classes; None for all, where there are as many logits as
+            tokens, and where not, if nobody says.
         n_ctx: longest string the exported model accepts, BOS included.
         state: what layer 1's state machine carries. "none": nothing (the state is always 0).
             "position": the index of the token just read. "depth": #opens - #closes after it,
@@ -103,6 +106,7 @@ class RNNConfig(Configuration):
     alphabet: tuple[str, ...] | None = None
     separator: str | None = choice(None, ("", " "))
     unknown_token: int | None = _whole(None, least=0)
+    predicts: int | None = _whole(None, least=0)
     model_name: str = "custom"
 
     def __post_init__(self) -> None:
@@ -140,9 +144,14 @@ class RNNConfig(Configuration):
         """How its tokens are written: by the alphabet, or as numbers if it has none."""
         if self.alphabet is None:
             return Symbols(silent=self.bos_token)
-        named = self.d_vocab_out == self.d_vocab
-        between = self.separator or ""
+        between, named = self.separator or "", self.named_logits
         return Symbols(self.alphabet, between, self.bos_token, named, self.unknown_token)
+
+    @property
+    def named_logits(self) -> int:
+        """Of so many of the first logits it is known that logit i is of token i."""
+        alike = self.d_vocab if self.d_vocab == self.d_vocab_out else 0
+        return alike if self.predicts is None else self.predicts
 
     @checked
     def read(self, text: str, *, prepend_bos: bool = True) -> list[int]:
@@ -252,6 +261,11 @@ def _check(c: RNNConfig) -> None:
     if c.n_types is not None and 2 * c.n_types > c.d_vocab:
         raise ValueError(
             f"n_types={c.n_types} needs at least {2 * c.n_types} tokens, d_vocab={c.d_vocab}."
+        )
+    if c.predicts is not None and c.predicts > min(c.d_vocab, c.d_vocab_out):
+        raise ValueError(
+            f"predicts={c.predicts} of d_vocab={c.d_vocab} tokens and d_vocab_out={c.d_vocab_out} "
+            "logits."
         )
     for name in ("bos_token", "unknown_token"):
         token = getattr(c, name)

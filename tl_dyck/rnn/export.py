@@ -125,6 +125,7 @@ def _configuration(
         d_vocab=cfg.d_vocab,
         d_vocab_out=weights["W_U"].shape[1],
         n_ctx=cfg.n_ctx,
+        predicts=getattr(cfg, "predicts", None) if _is_last(model, index) else None,
         state="+".join(["position"] * ("W_pos" in weights) + ["depth"] * has_depth) or "none",
         n_types=model.embed.language.n_types if has_depth else None,
         max_depth=model.embed.language.max_depth if has_depth else None,

@@ -9,7 +9,7 @@ import torch
 from tl_dyck.arguments import checked
 from tl_dyck.check import check_integer, check_seed
 from tl_dyck.errors import DyckError
-from tl_dyck.inputs import check_reads, warn_of_first
+from tl_dyck.inputs import check_predicts, warn_of_first
 from tl_dyck.intervals import ratio_of_sums
 from tl_dyck.predict import Accuracy, LanguageModel, predictions, weighted_mean
 from tl_dyck.tasks.draws import seeded
@@ -59,7 +59,7 @@ def counted_accuracy(
     if own is not None:
         found: Accuracy = own(model, n=n, long=long, seed=seed, device=device, chunk=chunk)
         return found
-    check_reads(model, task.language)
+    check_predicts(model, task.language)
     _warn_of_ids(task, model)
     tokens = task.sample(n, long=long, generator=seeded(None, check_seed(seed)))
     counted = task.counted_positions(tokens)[:, 1:].double()
@@ -116,7 +116,7 @@ def nats_over_law(
         UnknownLawError: the task does not know its law.
     """
     n, chunk = check_integer("n", n, least=1), check_integer("chunk", chunk, least=1)
-    check_reads(model, task.language)
+    check_predicts(model, task.language)
     _warn_of_ids(task, model)
     tokens = task.sample(n, generator=seeded(None, check_seed(seed)))
     law = task.next_token_probs(tokens)

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from tl_dyck.inputs import check_reads
+from tl_dyck.inputs import check_predicts
 from tl_dyck.language import DyckDistribution
 from tl_dyck.language.chain import Floats, depth_chain
 from tl_dyck.predict import Accuracy, LanguageModel, predictions, weighted_mean
@@ -145,7 +145,7 @@ def closing_accuracy(
 ) -> ClosingAccuracy:
     """Measure a model on every closing bracket of `n` strings; see `DyckTask.closing_accuracy`."""
     language = distribution.language
-    check_reads(model, language)
+    check_predicts(model, language)
     tokens, weights = closing_strings(
         distribution, lengths, mode, n=n, generator=torch.Generator().manual_seed(seed)
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 
 from tl_dyck.certify import CertifyError
 from tl_dyck.certify.language import LanguageCertificate, certify_language
+from tl_dyck.certify.language_proofs import prove_language
+from tl_dyck.certify.proof import NoProofError
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.rnn import UnsupportedModelError, export_rnn
 from tl_dyck.tasks import AutomatonTask, load_task
@@ -99,15 +102,22 @@ def brute(model: Any, task: AutomatonTask, length: int, bos: int | None = None) 
 def asked(task: AutomatonTask, state: Any) -> int | None:
     if task.answer is not None:
         return task.answer(state)
-    counted = [symbol for symbol in task.moves(state) if task.counted(state, symbol)]  # type: ignore[misc]
+    after = [*task.moves(state)]
+    counts = task.counted or (lambda state, symbol: len(after) == 1)
+    counted = [symbol for symbol in after if counts(state, symbol)]
     return task.symbols.index(counted[0]) if len(counted) == 1 else None
+
+
+def says(task: AutomatonTask, length: int) -> bool:
+    """Whether anything is asked at a length."""
+    return any(asked(task, state) is not None for _, state in every(task, length))
 
 
 def check(
     found: LanguageCertificate,
     model: Any,
     task: AutomatonTask,
-    lengths: range,
+    lengths: Sequence[int],
     bos: int | None = None,
     off: float = 1e-9,
 ) -> None:
@@ -135,8 +145,11 @@ def check(
         least = min(least, margin.min())
     assert found.margin.high == pytest.approx(least, abs=off * max(1.0, abs(least)))
     assert found.status == ("refuted" if wrong_at else "proved")
-    right = [n for n in lengths if n < min(wrong_at, default=n + 1)]
-    assert found.proved_to == max(right, default=-1)
+    first = 0 if bos is not None else 1
+    left_out = [n for n in range(first, lengths[-1]) if says(task, n) and n not in lengths]
+    assert found.gap == min(left_out, default=None)
+    stop = min([*wrong_at, *left_out], default=lengths[-1] + 1)
+    assert found.proved_to == max((n for n in lengths if n < stop), default=-1)
     if wrong_at:
         assert found.likeliest is not None
         assert found.is_shortest
@@ -272,6 +285,109 @@ def test_what_must_follow_is_what_counts(name: str) -> None:
     check(found, model, task, range(6), bos=size - 1)
     rnn = export_rnn(model, bos_token=size - 1, alphabet=(*task.symbols, "BOS"))
     assert certify_language(rnn, task, 5).wrong == found.wrong
+
+
+def ended() -> AutomatonTask:
+    """(ab)* and then an end: $ may come first, and after it nothing."""
+    moves = {"even": {"a": "odd", "$": "over"}, "odd": {"b": "even"}, "over": {}}
+    return AutomatonTask(
+        name="ended", symbols=("a", "b", "$"), start="even", moves=moves.__getitem__,
+        ends=lambda state: state == "over", train_lengths=(1, 3, 5), long_lengths=(1, 7),
+    )  # fmt: skip
+
+
+def thirds() -> AutomatonTask:
+    """Something is asked at lengths 0, 3, 6, …: the symbol that makes the number of b even."""
+    return AutomatonTask(
+        name="thirds", symbols=("a", "b"), start=(0, 0),
+        moves=lambda s: {"a": ((s[0] + 1) % 3, s[1]), "b": ((s[0] + 1) % 3, 1 - s[1])},
+        answer=lambda s: None if s[0] else s[1], train_lengths=(3,), long_lengths=(1, 6),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(
+    "task",
+    [load_task("dyck-1"), ended(), thirds(), cumulative_sum()],
+    ids=lambda task: task.name,
+)
+def test_what_is_asked_before_the_first_symbol_is_decided(task: Any, layers: int) -> None:
+    bos = len(task.symbols)
+    shape = {"d_vocab": bos + 1, "d_vocab_out": bos + 1, "n_layers": layers}
+    for seed, lengths in enumerate([range(5), range(2), [0, 3]]):
+        model = random_model(task, seed, 0.5, **shape)
+        if layers == 2:
+            with torch.no_grad():
+                model.pos_embed.W_pos.zero_()
+        found = certify_language(model, task, lengths)
+        check(found, model, task, lengths, bos=bos, off=1e-9 if layers == 1 else 1e-7)
+        first = certify_language(model, task, lengths, until="refuted")
+        assert first.status == found.status
+
+
+@pytest.mark.parametrize("task", [load_task("dyck-1"), thirds()], ids=lambda task: task.name)
+def test_the_answer_before_the_first_symbol_has_a_proof(task: Any) -> None:
+    bos = len(task.symbols)
+    model = random_model(task, 0, 0.3, d_vocab=bos + 1, d_vocab_out=bos + 1)
+    with torch.no_grad():
+        model.unembed.b_U[0] += 50.0
+    assert len(brute(model, task, 0, bos)) == 1
+    proof = prove_language(model, task, 0)
+    assert "after each of 1 strings of 0 to 0 tokens" in proof.says
+    with torch.no_grad():
+        model.unembed.b_U[1] += 100.0
+    with pytest.raises(NoProofError, match="another logit is larger"):
+        prove_language(model, task, 0)
+
+
+# --- lengths that were left out -------------------------------------------------------------------
+
+
+def right_but_at(task: AutomatonTask, wrong: int, longest: int) -> Any:
+    """A model that answers every string right, but for those of one length."""
+    model = random_model(task, 0, 0.0, d_vocab_out=3, n_ctx=longest)
+    mean_to_class(model, task)
+    with torch.no_grad():  # the last position says its length; the MLP's last unit hears it
+        model.pos_embed.W_pos[wrong - 1, 4] = 1.0
+        model.blocks[0].mlp.W_in[4, 4] = 1.0
+        model.blocks[0].mlp.W_out[4, 5] = 1.0
+        model.unembed.W_U[5] = torch.tensor([9.0, 0.0, 0.0])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("lengths", "status", "to", "said"),
+    [
+        ([1], "proved", 1, "up to length 1"),
+        ([1, 3], "proved", 1, "lengths 1 and 3"),
+        ([3], "proved", -1, "length 3"),
+        ([1, 3, 4, 6], "proved", 1, "lengths 1, 3 to 4 and 6"),
+        ([1, 2, 3], "refuted", 1, "up to length 1"),
+        ([2, 3], "refuted", -1, "length 3"),
+        ([2], "refuted", -1, "no length"),
+    ],
+)
+def test_what_is_proved_has_no_gaps(lengths: Any, status: str, to: int, said: str) -> None:
+    """Wrong at length 2, right everywhere else."""
+    model = right_but_at(cumulative_sum(), 2, 8)
+    found = certify_language(model, cumulative_sum(), lengths)
+    check(found, model, cumulative_sum(), lengths)
+    assert (found.status, found.proved_to) == (status, to)
+    assert dict(found.summary())["proved"] == said
+
+
+def test_lengths_at_which_nothing_is_asked_are_no_gap() -> None:
+    task = thirds()
+    model = random_model(task, 0, 0.3, d_vocab=3, d_vocab_out=3)
+    answer = replace(task, answer=lambda s: None if s[0] else 1)
+    with torch.no_grad():
+        model.unembed.b_U[1] += 50.0
+    found = certify_language(model, answer, [0, 3, 6])
+    assert (found.status, found.proved_to, found.gap) == ("proved", 6, None)
+    assert dict(found.summary())["proved"] == "up to length 6"
+    assert certify_language(model, answer, [0, 6]).proved_to == 0
+    with pytest.raises(CertifyError, match="any_token says nothing of strings of thirds of length"):
+        certify_language(model, answer, [1, 2])
 
 
 @pytest.mark.parametrize("merged", [4, 64])

@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tl_dyck.certify.language import LanguageCertificate, certify_language, shells
+from tl_dyck.certify import CertifyError
+from tl_dyck.certify.language import CLAIMS, LanguageCertificate, certify_language, shells
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
 from tl_dyck.rnn import export_rnn
 from tl_dyck.tasks import DyckTask, load_task
@@ -239,3 +240,40 @@ def test_progress_is_told() -> None:
     certify_language(construct.balanced(TASK.language), TASK, 6, progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 1.0
+
+
+# --- lengths that were left out -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", [task_of(2, 3), task_of(2, 1)], ids=["depth-3", "depth-1"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"position": "learned"}, {"n_layers": 2}],
+    ids=["profiles", "positions", "two-layers"],
+)
+@pytest.mark.parametrize("name", CLAIMS)
+def test_what_is_proved_has_no_gaps(name: str, options: dict[str, Any], task: DyckTask) -> None:
+    """Of any lengths: `proved_to` is how far it goes with nothing wrong and nothing left out."""
+    model = random_model("gpt", task, 3, **options)
+    about: dict[str, Any] = {"epsilon": 0.8} if name in ("kl", "total_variation") else {}
+    about |= {"agree": {"other": random_model("gpt", task, 4, **options)}}.get(name, {})
+    about |= {"head": {"head": (0, 0)}}.get(name, {})
+    right: dict[int, bool] = {}
+    for length in range(5):
+        closing = name in ("any_token", "closing_only")
+        if closing and (length == 0 or (task.max_depth == 1 and length % 2 == 0)):
+            with pytest.raises(CertifyError, match=f"{name} says nothing of"):
+                certify_language(model, task, [length], name)
+        else:
+            right[length] = not certify_language(model, task, [length], name, **about).wrong
+    for lengths in ([1], [3], [1, 3], [2, 3], [0, 1, 2, 3], [0, 1, 3, 4]):
+        found = certify_language(model, task, lengths, name, **about)
+        shorter = [n for n in right if n < lengths[-1]]
+        left_out = [n for n in shorter if n not in lengths]
+        assert found.gap == min(left_out, default=None)
+        fails = [n for n in lengths if n in right and not right[n]]
+        stop = min([*left_out, *fails], default=lengths[-1] + 1)
+        assert found.proved_to == max((n for n in lengths if n < stop), default=-1)
+        proved = dict(found.summary())["proved"]
+        if found.status == "proved" and left_out:
+            assert proved.startswith("up to length" if found.proved_to == lengths[-1] else "length")

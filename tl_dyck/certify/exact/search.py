@@ -20,7 +20,6 @@ from tl_dyck.certify.deadline import OutOfTime
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.balls import Array, Ball, IntArray
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
-from tl_dyck.certify.exact.graph import PREFIX
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.parts import Part, improve, union
 from tl_dyck.certify.exact.paths import (
@@ -360,9 +359,8 @@ class Search:
 
     def _centres(self, items: Items) -> IntArray:
         """For each item the path with the fewest edits."""
-        option = self.graph.option
-        kinds = self.graph.lattice.table[2]
-        edits = np.where(option == PREFIX, 0.0, kinds[np.maximum(option, 0)] != KEEP)
+        # option PREFIX = -1 indexes the extra last entry, which is no edit; "" has no other
+        edits = np.append(self.graph.lattice.table[2] != KEEP, False)[self.graph.option]
         costs = emission_costs(
             self.graph,
             np.zeros((len(self.graph.symbols.tokens), len(items))),

@@ -11,7 +11,7 @@ Knows: which answer a state asks for, and what margins that makes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -129,14 +129,28 @@ class Answers:
 
     def numbers(self, length: int) -> np.ndarray[Any, np.dtype[np.object_]]:
         """[states] how many strings of a length end in each, exactly."""
+        *_, found = self._numbers(length)
+        return found
+
+    def asking(self, longest: int, *, bare: bool) -> list[int]:
+        """How many strings of each length up to `longest` are asked for an answer.
+
+        Not the empty one, of a model that starts `bare`: it has nothing to read.
+        """
+        asks = self.answer != NOTHING
+        found = [int(each[asks].sum()) for each in self._numbers(longest)]
+        return [0, *found[1:]] if bare else found
+
+    def _numbers(self, longest: int) -> Iterator[np.ndarray[Any, np.dtype[np.object_]]]:
         here = np.zeros(len(self.after), dtype=object)
         here[0] = 1
         state, token = np.nonzero(self.after != NOTHING)
-        for _ in range(length):
-            reached = np.zeros_like(here)
-            np.add.at(reached, self.after[state, token], here[state])
-            here = reached
-        return here
+        for length in range(longest + 1):
+            yield here
+            if length < longest:
+                reached = np.zeros_like(here)
+                np.add.at(reached, self.after[state, token], here[state])
+                here = reached
 
 
 @final

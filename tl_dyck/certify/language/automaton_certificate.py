@@ -18,6 +18,7 @@ from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.loss_counts import Losing
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
+from tl_dyck.certify.language.lengths import first_gap
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.language.questions import Runner, network_of, refuse_long
 from tl_dyck.certify.language.tally import PrefixFound
@@ -25,7 +26,7 @@ from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, Length
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
-from tl_dyck.inputs import check_reads
+from tl_dyck.inputs import check_predicts, check_reads, logit_name, named_logits
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.rnn.unsupported import refuse_foreign
 from tl_dyck.tasks import AutomatonTask
@@ -59,26 +60,26 @@ def decide_automaton(
     started = time.perf_counter()
     network, runner = read_automaton(model, task, lengths[-1])
     answers = Answers.of(task, lengths[-1])
-    most = int(answers.answer.max())
-    d_vocab_out = network.config.d_vocab_out
+    most, d_vocab_out = int(answers.answer.max()), network.config.d_vocab_out
     if most >= d_vocab_out or d_vocab_out < 2:
         raise CertifyError(
             f"{task.name} asks for answer {most}, but the model has {d_vocab_out} logits"
         )
     margins = Margins(network, answers, lambda each: Objectives.margins(each, d_vocab_out))
+    asking = answers.asking(lengths[-1], bare=runner.bos is None)
+    gap = first_gap(asking, lengths, "any_token", task.name)
     exact = until != "refuted"
     rows: list[LengthResult] = []
     least: dict[int, Least] = {}
     for length in lengths:
-        prefixes = int(answers.numbers(length)[answers.answer != NOTHING].sum())
-        if not prefixes or (length == 0 and runner.bos is None):
+        if not asking[length]:
             continue
         least[length] = Least(low=-math.inf)
         if not deadline.passed:
             least[length] = margins.least(length, deadline, decide=not exact)
         counted = until == "counted" and least[length].high < 0
         wrong = _wrong(margins, length, least[length], deadline) if counted else None
-        rows.append(_row(length, prefixes, least[length], wrong))
+        rows.append(_row(length, asking[length], least[length], wrong))
         tell(len(rows) / len(lengths))
         if rows[-1].wrong and not exact:
             break
@@ -95,6 +96,7 @@ def decide_automaton(
         claim="any_token",
         language=str(task.language),
         lengths=lengths,
+        gap=gap,
         margin=margin,
         likeliest=found,
         shortest=found,
@@ -139,8 +141,16 @@ def read_automaton(model: Any, task: AutomatonTask, longest: int) -> tuple[Netwo
     bos: int | None = task.language.bos_token
     if cfg.d_vocab == bos and getattr(cfg, "language", None) is None:
         bos = None
+    elif task.answer is None:
+        check_predicts(given, task.language, told=True)
     else:
         check_reads(given, task.language, told=True)
+    if task.answer is None and (named_logits(given) or 0) < len(task.symbols):
+        raise CertifyError(
+            f"{task.name} asks for one of {len(task.symbols)} symbols, but nothing says which of "
+            f"the {cfg.d_vocab_out} logits of this model are of them; give it as many logits as "
+            "tokens, or the task an answer="
+        )
     network = network_of(given, bos)
     if network.config.has_position or not isinstance(given, TwoLayerRNN):
         refuse_long(cfg.n_ctx, longest, int(bos is not None))
@@ -178,12 +188,12 @@ def _shown(
     length, least = where
     assert least.string is not None
     logits = np.array(runner.logits(least.string))
-    names = [*task.language.alphabet, "BOS"]
-    if task.answer is not None and len(logits) not in (len(names), len(names) - 1):
-        names = []
+    named = named_logits(runner.model)
 
     def name(logit: int) -> str:
-        return names[logit] if logit < len(names) else f"answer {logit}"
+        if task.answer is not None and logit >= min(named or 0, task.language.d_vocab):
+            return f"answer {logit}"
+        return logit_name(task.language, named, logit)
 
     numbers = answers.numbers(length)[answers.answer != NOTHING].sum()
     found = PrefixFound(

@@ -174,7 +174,8 @@ class NextToken(PrefixClaim):
         language = self.distribution.language
         prefix = torch.tensor([language.bos_token, *(2 * t for t in ending.stack)])
         law = np.zeros(d_vocab)
-        law[: language.d_vocab] = self.distribution.next_token_probs(prefix)[-1].numpy()
+        # BOS never follows, and a model need not have a logit of it
+        law[: language.bos_token] = self.distribution.next_token_probs(prefix)[-1, :-1].numpy()
         return law
 
     def margins(self, ending: Ending, answers: list[Answer]) -> tuple[Array, Array]:

@@ -25,8 +25,9 @@ from tl_dyck.certify.exact.linear import is_linear
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.automaton_certificate import decide_automaton
 from tl_dyck.certify.language.evaluator import Evaluator
+from tl_dyck.certify.language.lengths import first_gap, lengths_up_to
 from tl_dyck.certify.language.profiles import Profiles
-from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask, lengths_up_to
+from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask
 from tl_dyck.certify.language.shells import Shell, decide, shells
 from tl_dyck.certify.language.summary import summarise
 from tl_dyck.certify.language.tally import Tally
@@ -140,13 +141,14 @@ def certify_language(
             model_or_rnn, task, wanted, until=until, deadline=deadline, tell=tell
         )
     asked = ask(model_or_rnn, task, property, wanted[-1], epsilon=epsilon, other=other, head=head)
+    gap = first_gap(asked.spoken(wanted[-1]), wanted, property, asked.task.language)
     tally = Tally(wanted[-1], asked.profiles.deepest)
     left = ""
     if asked.evaluator is None:
         left = run_all(asked, wanted, most_run, tally, deadline, until, tell)
     else:
         count_all(asked, wanted, tally, deadline, until, workers, tell)
-    return summarise(asked, tally, wanted, left=left, started=started)
+    return summarise(asked, tally, wanted, gap=gap, left=left, started=started)
 
 
 def count_all(

@@ -6,7 +6,7 @@ Knows: which models are counted, which are run, and why.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex, final
 
@@ -34,9 +34,9 @@ from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
-from tl_dyck.check import check_integer, check_length, check_lengths
+from tl_dyck.check import check_integer
 from tl_dyck.decoder import departures
-from tl_dyck.inputs import check_reads
+from tl_dyck.inputs import check_predicts, logit_name, named_logits
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
@@ -44,8 +44,6 @@ from tl_dyck.rnn.config import RNNWeightError
 from tl_dyck.rnn.export import export_layers, export_rnn
 from tl_dyck.rnn.unsupported import refuse_foreign, refuse_weights
 from tl_dyck.tasks import DyckTask, load_task
-
-_LONGEST = 1000
 
 _MOST_STACKS = 10_000
 """Stacks are the states of a graph."""
@@ -70,7 +68,8 @@ class Runner:
     """
 
     def __init__(self, model: Any, bos: int | None) -> None:
-        self.model, self.bos = model, bos
+        self.model = self.model_or_rnn = model
+        self.bos = bos
         refuse_weights(model)
         self._device = next(iter(model.state_dict().values())).device
         try:
@@ -142,6 +141,18 @@ class Asked:
             if margins is not None:
                 yield _ran(ending, rows, log_prob[at], *margins)
 
+    def spoken(self, longest: int) -> list[int]:
+        """How many prefixes of each length up to `longest` the claim speaks of."""
+        said = [self.claim.speaks_of(depth) for depth in range(self.task.language.max_depth + 1)]
+        numbers = [
+            sum(number for number, asked in zip(ways, said, strict=False) if asked)
+            for ways in self.task.language.prefixes_by_depth(longest)
+        ]
+        # a string without BOS has nothing after which its first bracket could follow
+        if self.evaluator is not None and not self.evaluator.has_bos:
+            numbers[0] = 0
+        return numbers
+
     def run(self, found: PrefixFound) -> tuple[PrefixFound, float]:
         """A prefix with what the first model makes of it, and the margin that all give it."""
         language, tokens = self.profiles.language, found.tokens
@@ -150,14 +161,16 @@ class Asked:
         logits = [np.array(reader.logits(tokens)) for reader in self.readers]
         margins = plain_margins(self.claim, found.ending, [each[None] for each in logits])
         assert margins is not None
-        names, best = (*language.alphabet, "BOS"), int(logits[0].argmax())
+        best, named = int(logits[0].argmax()), named_logits(self.readers[0].model_or_rnn)
         shown = replace(
             found,
             tokens=tokens,
             text=language.to_string(torch.tensor(tokens, dtype=torch.int64)),
             logits=tuple(logits[0].tolist()),
-            may_follow=tuple(names[token] for token in valid_tokens(language, found.ending)),
-            predicted=names[best] if best < len(names) else f"token {best}",
+            may_follow=tuple(
+                language.alphabet[token] for token in valid_tokens(language, found.ending)
+            ),
+            predicted=logit_name(language, named, best),
         )
         return shown, float(margins[0][0])
 
@@ -180,23 +193,6 @@ def _by_ending(profiles: Profiles, strings: Tokens) -> Iterator[tuple[Ending, In
     for d, a in sorted(set(zip(depth.tolist(), kind.tolist(), strict=True))):
         ending = Ending((*(0,) * (d - 1), a) if d else (), None)
         yield ending, np.flatnonzero((depth == d) & (kind == a))
-
-
-def lengths_asked(lengths: SupportsIndex | Iterable[SupportsIndex], least: int) -> tuple[int, ...]:
-    """Lengths in brackets, the shortest first, each once.
-
-    Raises:
-        ValueError: one is below `least` or above 1,000, or there are none.
-        TypeError: they are no integers.
-    """
-    return tuple(sorted(set(check_lengths(lengths, least=least, most=_LONGEST))))
-
-
-def lengths_up_to(lengths: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
-    """The same, of which one integer means every length up to it."""
-    if isinstance(lengths, (str, bytes)) or not isinstance(lengths, Iterable):
-        return tuple(range(check_length(lengths, "lengths", most=_LONGEST) + 1))
-    return lengths_asked(lengths, 0)
 
 
 def ask(
@@ -222,8 +218,9 @@ def ask(
             refuse_foreign(each)
             refuse_weights(each)
             refuse_long(each.cfg.n_ctx, longest)
-        check_reads(each, language)
+        check_predicts(each, language)
     claim = read_claim(name, task.distribution, epsilon, len(given) + (head is not None))
+    refuse_unlike(models, language)
     profiles = Profiles(task.distribution)
     if head is not None:
         models = [models[0], make_uniform(models[0], head)]
@@ -358,6 +355,27 @@ def make_uniform(model: Any, head: Any) -> Any:
         attn = flat.blocks[layer].attn
         attn.W_Q[index], attn.b_Q[index] = 0.0, 0.0
     return flat
+
+
+def refuse_unlike(models: Sequence[Any], language: DyckLanguage) -> None:
+    """Refuse two models whose logits may be of other things, so that they cannot be compared.
+
+    Raises:
+        CertifyError: the numbers of logits differ; or, beyond the language's, what they are of.
+    """
+    if len(models) < 2:
+        return
+    configs: list[Any] = [getattr(each, "cfg", getattr(each, "config", None)) for each in models]
+    sizes = [each.d_vocab_out for each in configs]
+    known = [named_logits(each) for each in models]
+    words = [getattr(each, "vocabulary", None) for each in models]
+    alike = sizes[0] == sizes[1] and known[0] == known[1]
+    alike &= sizes[0] <= language.d_vocab or words[0] == words[1]
+    if not alike:
+        raise CertifyError(
+            f"the {sizes[0]} logits of one model and the {sizes[1]} of the other are not known to "
+            "be of the same tokens; adopt both with one vocabulary and outputs"
+        )
 
 
 def refuse_long(n_ctx: int, longest: int, bos: int = 1) -> None:

@@ -10,13 +10,15 @@ import torch
 
 from tl_dyck.arguments import checked
 from tl_dyck.certify.deadline import Deadline, OutOfTime
-from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask, lengths_asked
+from tl_dyck.certify.language.lengths import lengths_asked
+from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask
 from tl_dyck.certify.language.verdict import Bounds
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_integer, check_number, check_seed, check_time_limit
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import share
-from tl_dyck.tasks import DyckTask
+from tl_dyck.language.symbols import needs_stack
+from tl_dyck.tasks import DyckTask, load_task
 
 _AT_ONCE = 250
 _MOST = 10_000_000
@@ -116,6 +118,8 @@ def sample_error(
     wanted = lengths_asked(lengths, 1)
     n, seed = check_integer("n", n, least=1, most=_MOST), check_seed(seed)
     level = check_number("level", level, least=0, most=_LARGEST_LEVEL, above=True)
+    task = load_task(task) if isinstance(task, str) else task
+    needs_stack(task.language, "sample_error is")
     asked = ask(model_or_rnn, task, property, wanted[-1], epsilon=epsilon, other=other, head=head)
     for length in wanted:
         _refuse_silent(asked, length)

@@ -15,7 +15,13 @@ from tl_dyck.tasks.closing_accuracy import closing_weights
 
 
 def summarise(
-    asked: Asked, tally: Tally, lengths: tuple[int, ...], *, left: str, started: float
+    asked: Asked,
+    tally: Tally,
+    lengths: tuple[int, ...],
+    *,
+    gap: int | None,
+    left: str,
+    started: float,
 ) -> LanguageCertificate:
     """The certificate of what was decided.
 
@@ -23,6 +29,7 @@ def summarise(
         asked: the claim and the models.
         tally: what was found.
         lengths: that were asked about.
+        gap: the shortest that was left out, see `LanguageCertificate`.
         left: why some lengths have not been gone through; empty if time ran out.
         started: `time.perf_counter()` when the question was asked.
     """
@@ -53,6 +60,7 @@ def summarise(
         language=f"Dyck({language.n_types}, {language.max_depth})",
         q=distribution.q,
         lengths=lengths,
+        gap=gap,
         margin=Bounds(
             tally.proved if tally.complete[[row.length for row in rows]].all() else -math.inf,
             math.inf if tally.tightest is None else tally.tightest.margin,
@@ -87,8 +95,7 @@ def _open(asked: Asked, tally: Tally, rows: tuple[LengthResult, ...], left: str)
 
 def _by_length(asked: Asked, tally: Tally, lengths: tuple[int, ...]) -> tuple[LengthResult, ...]:
     task, claim, complete = asked.task, asked.claim, tally.complete
-    bare = asked.evaluator is not None and not asked.evaluator.has_bos
-    numbers = list(task.language.prefixes_by_depth(lengths[-1]))
+    numbers = asked.spoken(lengths[-1])
     spoken = np.array([claim.speaks_of(depth) for depth in range(task.language.max_depth + 1)])
     weight = 1 - task.distribution.open_probability() if claim.closing else np.ones(len(spoken))
     with np.errstate(divide="ignore"):
@@ -97,9 +104,8 @@ def _by_length(asked: Asked, tally: Tally, lengths: tuple[int, ...]) -> tuple[Le
     maybe = np.logaddexp(tally.wrong.log_mass, tally.doubtful.log_mass)
     rows = []
     for n in lengths:
-        # a string without BOS has nothing after which its first bracket could follow
-        prefixes = sum(number for number, said in zip(numbers[n], spoken, strict=False) if said)
-        if not prefixes or (n == 0 and bare):
+        prefixes = numbers[n]
+        if not prefixes:
             continue
         decided = bool(complete[n].all()) and not tally.doubtful.strings[n].any()
         wrong = max(int(tally.wrong.strings[n].sum()), int(n in tally.refuted))

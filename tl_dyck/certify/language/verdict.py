@@ -75,11 +75,13 @@ class LanguageCertificate(Shown):
         language: Dyck(k, D), or what an automaton is called, as text.
         q: of the distribution; NaN of an automaton, all of whose strings of a length count alike.
         lengths: the lengths asked about.
+        gap: the shortest length below the longest of these that was not asked about, though the
+            claim says something there; None if there is none.
         margin: bounds of the least margin over all prefixes.
         likeliest: the likeliest wrong prefix that was found.
-        is_likeliest: whether it is proved that no wrong prefix is likelier.
+        is_likeliest: whether it is proved that none of `lengths` is likelier.
         shortest: the shortest wrong prefix that was found.
-        is_shortest: whether it is proved that no wrong prefix is shorter.
+        is_shortest: whether it is proved that none of `lengths` is shorter.
         tightest: the prefix with the least margin of those evaluated.
         errors: of an automaton: for each length and answer that some string is refused, the string
             with the least margin.
@@ -101,6 +103,7 @@ class LanguageCertificate(Shown):
     language: str
     q: float = math.nan
     lengths: tuple[int, ...]
+    gap: int | None = None
     margin: Bounds
     likeliest: PrefixFound | None
     is_likeliest: bool = False
@@ -125,9 +128,13 @@ class LanguageCertificate(Shown):
 
     @property
     def proved_to(self) -> int:
-        """The claim holds on all prefixes of at most this length; -1 if on none."""
+        """The claim holds on all prefixes of at most this length; -1 if that is known of none.
+
+        Nothing is known of lengths that were left out: it counts up to the first of them.
+        """
         fails = [row.length for row in self.by_length if not row.decided or row.wrong]
-        return max((n for n in self.lengths if n < min(fails, default=n + 1)), default=-1)
+        first = min([*fails, *([] if self.gap is None else [self.gap])], default=math.inf)
+        return max((n for n in self.lengths if n < first), default=-1)
 
     @property
     def prefixes(self) -> int:
@@ -160,14 +167,15 @@ class LanguageCertificate(Shown):
             ("status", self.status),
             ("claim", f"{claim}, {self.language}, {_span(self.lengths)}"),
             ("prefixes", self._prefixes()),
-            ("proved", f"up to length {self.proved_to}" if self.proved_to >= 0 else "no length"),
+            ("proved", self._proved()),
             ("least margin", str(self.margin)),
         ]
         if self.likeliest is not None:
             known = "likeliest error" if self.is_likeliest else "an error"
             rows.append((known, _line(self.likeliest)))
             if self.shortest is not None and self.shortest != self.likeliest:
-                known = "shortest error" if self.is_shortest else "a shorter error"
+                whole = self.gap is None or self.gap > self.shortest.length
+                known = "shortest error" if self.is_shortest and whole else "a shorter error"
                 rows.append((known, _line(self.shortest)))
             least = "" if self.complete else "at least "
             rows.append(("wrong", f"{least}{_number(self.wrong)} prefixes"))
@@ -179,6 +187,13 @@ class LanguageCertificate(Shown):
         counts = "".join(f", {value:,} {name}" for name, value in self.stats.items())
         rows.append(("effort", f"{self.method}, {self.seconds:.3g} s{counts}"))
         return rows
+
+    def _proved(self) -> str:
+        """Up to which length; or at which, where not every shorter one was asked about."""
+        right = tuple(row.length for row in self.by_length if row.decided and not row.wrong)
+        if not right or self.proved_to >= right[-1] or self.gap is None:
+            return f"up to length {self.proved_to}" if self.proved_to >= 0 else "no length"
+        return _span(right)
 
     def _prefixes(self) -> str:
         """How many prefixes there are; of how many it is known what the claim comes to."""
@@ -222,5 +237,6 @@ def _span(lengths: tuple[int, ...]) -> str:
             runs[-1].append(length)
         else:
             runs.append([length])
-    said = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-    return f"length{'s' * (len(lengths) > 1)} {', '.join(said)}"
+    *said, last = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    said = [", ".join(said), last] if said else [last]
+    return f"length{'s' * (len(lengths) > 1)} {' and '.join(said)}"

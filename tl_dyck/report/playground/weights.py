@@ -18,6 +18,7 @@ from torch import Tensor
 from tl_dyck.activations import ACTIVATIONS, canonical_activation
 from tl_dyck.check import not_finite
 from tl_dyck.errors import DyckError
+from tl_dyck.inputs import named_logits
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig
 
 _LARGEST = 32767  # of 16 bits with a sign
@@ -64,7 +65,7 @@ def _described(model: Any) -> DyckTransformerConfig:
     cfg: Any = model.cfg
     if isinstance(model, DyckTransformer):
         return model.cfg
-    if model.cfg.d_vocab_out != model.cfg.d_vocab:
+    if not model.cfg.d_vocab_out == model.cfg.d_vocab == named_logits(model):
         raise UnplayableModelError(
             f"{model.cfg.model_name!r} has {model.cfg.d_vocab_out} logits for "
             f"{model.cfg.d_vocab} tokens, so it predicts no tokens"

@@ -169,10 +169,11 @@ def _facts(cert: Certificate) -> Html:
 
 def output_names(rnn: TwoLayerRNN, language: DyckLanguage | None) -> list[str]:
     """Return the meaning of each logit: tokens, or classes."""
-    n = rnn.config.d_vocab_out
-    if n != rnn.config.d_vocab:
+    n, named = rnn.config.d_vocab_out, rnn.config.named_logits
+    if not named:
         return [f"class {index}" for index in range(n)]
-    return token_texts(rnn, torch.arange(n), language)
+    others = [f"output {index}" for index in range(named, n)]
+    return [*token_texts(rnn, torch.arange(named), language), *others]
 
 
 def _logits(rnn: TwoLayerRNN, tokens: tuple[int, ...]) -> list[float]:
