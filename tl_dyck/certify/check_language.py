@@ -76,7 +76,7 @@ def need(true, why):
         raise ProofError(why)
 
 
-class Work(threading.local):
+class Allowance(threading.local):
     """What a file asks for; nothing limits who searches for a proof."""
 
     done, most, share = 0, math.inf, 1
@@ -97,7 +97,7 @@ class Work(threading.local):
             raise ProofError(f"too large: it asks for {said} (--work allows more)")
 
 
-WORK = Work()
+WORK = Allowance()
 
 
 class Enclosure:
