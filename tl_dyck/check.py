@@ -18,6 +18,7 @@ LONGEST = 10_000_000  # tokens in a string
 MOST_LENGTHS = 100_000  # lengths in one question
 MOST_GIVEN = 1_000_000  # strings, tokens, edits and the like in one collection
 MOST_SEEDS = 2**63  # torch's generators take no larger seed
+MOST_IDS = 2**24  # tokens of a vocabulary, sixty times those of the largest tokenizers
 MOST_DRAWS = 10_000_000  # strings, resamples and the like, drawn at once
 
 

@@ -8,6 +8,7 @@ reads a byte of it.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import hashlib
@@ -38,7 +39,7 @@ _TEMPORARY = ".tl_dyck-"
 LARGEST_JSON = 2**28  # the results of a study of ten thousand models
 LARGEST_DESCRIPTION = 2**26  # of an RNN: an alphabet of a million words fits
 LARGEST_TEXT = 2**30  # a corpus
-LARGEST_YAML = 2**24  # a sweep; YAML is slow, and this takes minutes
+LARGEST_YAML = 2**20  # a sweep; YAML is slow: this takes half a minute, and JSON does not
 LARGEST_TENSORS = 2**32
 # Parquet, of at most so many cells, which compression could otherwise make out of nothing.
 LARGEST_TABLE = 2**30
@@ -114,11 +115,26 @@ def read_regular(path: str | Path, most: int = LARGEST_JSON) -> bytes:
 
 
 def read_text(path: str | Path, most: int = LARGEST_TEXT) -> str:
-    """Read an ordinary file of UTF-8; errors are those of `read_regular`."""
+    """Read an ordinary file of UTF-8, without a byte-order mark; errors are as `read_regular`'s."""
     try:
-        return read_regular(path, most).decode()
+        return read_regular(path, most).removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         raise CorruptFileError(f"{str(path)!r} is not UTF-8 text: {error}") from error
+
+
+def lines_of(data: bytes) -> list[str | None]:
+    """Lines of UTF-8, None for those that are not; a byte-order mark is no part of the first.
+
+    Lines end with a line feed, perhaps after a carriage return, and with nothing else: text from
+    the web has U+0085, U+2028 and form feeds within sentences, where `str.splitlines` would cut.
+    """
+    found: list[str | None] = []
+    for line in data.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n"):
+        try:
+            found.append(line.removesuffix(b"\r").decode())
+        except UnicodeDecodeError:
+            found.append(None)
+    return found if data else []
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
@@ -257,11 +273,32 @@ def as_json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
+def parse_json(data: bytes | str) -> Any:
+    """What a text of JSON says.
+
+    Raises:
+        ValueError: it is none, or a name stands twice in an object: then it is not known what is
+            meant.
+    """
+    if isinstance(data, bytes):
+        data = data.removeprefix(codecs.BOM_UTF8)  # which editors on Windows write
+    return json.loads(data, object_pairs_hook=_distinct)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen = set[str]()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise ValueError(f"{twice!r:.80} stands twice in an object")
+    return found
+
+
 def read_json(path: str | Path, most: int = LARGEST_JSON) -> Any:
     """Read a JSON file of at most so many bytes; errors are those of `read_regular`."""
     data = read_regular(path, most)
     try:
-        return json.loads(data)
+        return parse_json(data)
     except (ValueError, RecursionError) as error:  # bad UTF-8, bad JSON, absurd nesting
         raise CorruptFileError(f"{str(path)!r} is not valid JSON: {one_line(error)}") from error
 

@@ -7,7 +7,6 @@ act on are shown as escapes, ``\x1b`` and the like, wherever they come from.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -21,16 +20,9 @@ from rich.progress import (
 )
 from rich.segment import Segment
 
-# control characters but the line feed; marks that change the direction of text; line separators;
-# halves of surrogates
-_UNSAFE = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
+from tl_dyck.visible import UNSAFE, in_a_line, visible
 
-
-def visible(text: object) -> str:
-    """Text in which all that a terminal would act on is an escape; only line feeds stay."""
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+__all__ = ["Bars", "console", "in_a_line", "progress_bar", "share_bar", "visible"]
 
 
 class _SafeConsole(Console):
@@ -38,7 +30,7 @@ class _SafeConsole(Console):
 
     def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            if segment.control or not _UNSAFE.search(segment.text):
+            if segment.control or not UNSAFE.search(segment.text):
                 yield segment
             else:
                 yield Segment(visible(segment.text), segment.style)

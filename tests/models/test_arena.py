@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from tests.reference import reference_logits
 from tl_dyck import export_rnn, load_arena
 from tl_dyck.files import CorruptFileError
+from tl_dyck.models import arena
 from tl_dyck.models.arena import arena_tokens, is_balanced
 from tl_dyck.report import widgets
 from tl_dyck.report.heatmap import token_label
@@ -154,6 +156,65 @@ def test_other_files_are_refused(content, said, tmp_path, capsys):
     with pytest.raises(CorruptFileError, match=said):
         load_arena(tmp_path / "x.pt")
     assert capsys.readouterr().out == ""
+
+
+def expanded(*shape: int) -> Tensor:
+    """All numbers of a tensor are one: `torch.save` writes it alone."""
+    return torch.zeros(1).expand(shape or (1,))
+
+
+WIDE = {"d_model": 4, "d_mlp": 4, "n_layers": 1, "n_ctx": 8}
+LARGE = {
+    "every weight is one number": {
+        **{name: expanded(*each.shape) for name, each in random_state(**WIDE).items()},
+        "pos_embed.W_pos": expanded(10**6, 4),
+    },
+    "an MLP of 10⁹": {
+        **random_state(**WIDE),
+        "blocks.0.mlp.W_in": expanded(4, 10**9),
+        "blocks.0.mlp.b_in": expanded(10**9),
+        "blocks.0.mlp.W_out": expanded(10**9, 4),
+    },
+    "an MLP of 10⁹ that has no weights": {
+        **random_state(**WIDE),
+        "pos_embed.W_pos": torch.zeros(8, 0),
+        "embed.W_E": torch.zeros(5, 0),
+        "unembed.W_U": torch.zeros(0, 2),
+        "blocks.0.attn.W_Q": torch.zeros(2, 0, 2),
+        "blocks.0.mlp.W_in": torch.zeros(0, 10**9),
+    },
+    "only W_in is large": {**random_state(**WIDE), "blocks.0.mlp.W_in": torch.zeros(4, 3000)},
+    "layers of one number": random_state(**WIDE)
+    | {f"blocks.{i}.x": torch.zeros(1) for i in range(1, 4000)},
+    "heads of one number": {**random_state(**WIDE), "blocks.0.attn.W_Q": torch.zeros(3000, 4, 1)},
+    "positions": random_state(**WIDE | {"n_ctx": 5000}) | {"blocks.0.attn.mask": torch.ones(1)},
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_a_model_is_not_built_larger_than_its_file(what, tmp_path, monkeypatch):
+    path = tmp_path / "x.pt"
+    torch.save(LARGE[what], path)
+    assert path.stat().st_size < 3 * 2**20
+    built = []
+    monkeypatch.setattr(arena, "HookedTransformer", lambda *config, **how: built.append(config))
+    with pytest.raises(CorruptFileError) as caught:
+        load_arena(path)
+    assert not built
+    assert str(caught.value).isprintable()
+
+
+def test_an_archive_that_grows_is_not_unpacked(tmp_path, monkeypatch):
+    torch.save(random_state(), tmp_path / "x.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "x.pt") as plain,
+        zipfile.ZipFile(tmp_path / "y.pt", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name) + b"\0" * 2**20)
+    monkeypatch.setattr(torch, "load", lambda *data, **how: pytest.fail("it was read"))
+    with pytest.raises(CorruptFileError, match="unpacks to"):
+        load_arena(tmp_path / "y.pt")
 
 
 def test_what_is_no_file_or_no_text(tmp_path):

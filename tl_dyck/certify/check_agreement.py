@@ -45,4 +45,4 @@ def check(facts, arrays):
 
 
 if __name__ == "__main__":
-    sys.exit(base.main(sys.argv[1:], check))
+    sys.exit(base.main(how=check))

@@ -51,6 +51,7 @@ class Automaton(paths.Paths):
         for level in range(longest):
             then = {}
             for column, token in enumerate(written):
+                base.WORK.spend(5_000 + 300 * len(self.reached[-1]))
                 goes = [(after[state][column], depth) for state, depth in self.reached[-1]]
                 came = [i for i, (state, _) in enumerate(goes) if state >= 0]
                 to = ((goes[i][0], goes[i][1] + self.depth([token])) for i in came)
@@ -66,6 +67,7 @@ class Automaton(paths.Paths):
     def questions(self):
         """What is asked of the strings of each length, answer by answer."""
         for length in self.lengths:
+            base.WORK.spend(200 * len(self.reached[length]) + self.target.size)
             self.n_levels, self.all = length + 1, self.target <= length
             asked = [self.answers[state] for state, _ in self.reached[length]]
             for answer in sorted(set(asked) - {None}):
@@ -81,9 +83,9 @@ class Automaton(paths.Paths):
     def says(self, facts):
         """What a proof proves, as a sentence."""
         lengths = f"{min(self.lengths)} to {max(self.lengths)}"
-        what = f"{self.ways():,} strings of {lengths} tokens of {str(facts['name'])[:80]!r}"
-        states = f"an automaton of {len(self.answers)} states"
-        return f"the logit that its state asks for is the largest after each of {what}, {states}"
+        what = f"{self.ways():,} strings of {lengths} tokens of an automaton of {len(self.answers)}"
+        name = f"states, called {str(facts['name'])[:80]!r}"
+        return f"the logit that its state asks for is the largest after each of {what} {name}"
 
 
 def check(facts, arrays):
@@ -92,4 +94,4 @@ def check(facts, arrays):
 
 
 if __name__ == "__main__":
-    sys.exit(base.main(sys.argv[1:], check))
+    sys.exit(base.main(how=check))

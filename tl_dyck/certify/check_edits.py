@@ -49,6 +49,7 @@ else:  # copied out
     import check_language as base
 
 Enclosure, need, dot, GROW, U = base.Enclosure, base.need, base.dot, base.GROW, base.U
+WORK, CALL, GELU = base.WORK, base.CALL, 120_000  # of `decimal`
 FORMAT, BOUND, MOST = "tl_dyck.edits/2", 2**16 - 1, 2**22
 AXES = {"W_O": "ned", "b_O": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
@@ -69,6 +70,7 @@ def root(x):
 
 def centre(n):
     """P: the mean taken away, ``[n, n]``."""
+    WORK.spend(0, n * n)
     return Enclosure(np.eye(n) - 1 / n, 2 * U)
 
 
@@ -81,6 +83,7 @@ def inverse(x):
 def gelu(x):
     """GELU and its slope at numbers: x Φ(x), Φ(x) + x φ(x); Φ - 1/2 = φ (x + x³/3 + x⁵/15 + …)."""
     value, slope = [], []
+    WORK.spend(GELU * x.size)
     with localcontext() as context:
         context.prec = 50
         for each in map(Decimal, x.tolist()):
@@ -108,6 +111,7 @@ class OneLayer:
             axes |= {"W_in": "dh", "b_in": "h", "W_out": "hd", "b_out": "d"}
         for name in NORMS:
             axes |= {f"{name}_w": "d", f"{name}_b": "d"} if config[name] == "ln" else {}
+        WORK.spend(0, sum(array.size for array in weights.values()))
         need(axes.keys() == weights.keys(), "its weights are not those of its network")
         sizes = {x: n for y in axes for x, n in zip(axes[y], weights[y].shape, strict=True)}
         fits = all(weights[y].shape == tuple(sizes[x] for x in axes[y]) for y in axes)
@@ -126,7 +130,7 @@ class OneLayer:
         need(known, "its network is of another kind")
         need(all(np.isfinite(x).all() for x in weights.values()), "a weight is not finite")
         self.w = {name: Enclosure(array) for name, array in weights.items()}
-        self.n_logits = sizes["o"]
+        self.n_logits, self.n_heads = sizes["o"], sizes["n"]
 
     def tabulate(self, tokens, positions, depths):
         """Queries, keys, values and residual streams of symbols."""
@@ -148,6 +152,7 @@ class Step:
     """What may be done from a level to a later one, and to which state it leads from which."""
 
     def __init__(self, source, target, emits, came, to, kind=-1):
+        WORK.spend(CALL + 500 * len(came))
         self.source, self.target, self.emits, self.kind = source, target, emits, kind
         order = np.argsort(to, kind="stable")
         self.came, self.to = (np.array(each, dtype=int)[order] for each in (came, to))
@@ -166,6 +171,7 @@ class Paths:
         bos, positions = self.c["bos_token"], "position" in self.c["state"]
         self.start = None if bos is None else rows.setdefault((bos, 0, 0), len(rows))
         for option in options:
+            WORK.spend(CALL + 500 * len(option.came) * len(option.emits), len(rows))
             places, before = self.before(option)
             option.index = np.zeros((len(option.emits), len(places)), dtype=int)
             for j, token in enumerate(option.emits):
@@ -176,6 +182,7 @@ class Paths:
                 p = np.clip(p, 0, self.c["n_ctx"] - 1) * positions  # no string is longer
                 seen = zip(p.tolist(), q.tolist(), strict=True)
                 option.index[j] = [rows.setdefault((token, *each), len(rows)) for each in seen]
+        self.moves = np.array([len(each.came) * (2 + len(each.emits)) for each in options])
         self.symbols = np.array(list(rows), dtype=int).reshape(-1, 3).T
 
     def depth(self, tokens):
@@ -187,6 +194,9 @@ class Paths:
         """The least sum of costs, ``[S, n]``, on a path whose end has ``last`` 0, not ∞."""
         shape = self.size, 2, max(costs.shape[1], last.shape[1])
         kind = float if join is np.minimum else object  # numbers of strings can be large
+        each = shape[2] * (6 if kind is float else 200 + self.n_levels // 4)
+        work = CALL / 2 + each * self.moves[allowed]
+        WORK.spend(float(work.sum()), self.n_levels * math.prod(shape))
         levels = [np.full(shape, none, kind) for _ in range(self.n_levels)]
         origin = levels[0][self.origin]
         origin[0] = zero
@@ -206,6 +216,9 @@ class Paths:
 
     def ends(self):
         """Symbols that a string may end with."""
+        WORK.spend(
+            CALL / 2 * len(self.options) + 50 * int(self.moves.sum()), self.n_levels * self.size
+        )
         live, found = np.zeros((self.n_levels, self.size), dtype=bool), set()
         live[-1] = self.finals  # from where a string may go on without a token
         for i in np.flatnonzero(self.all)[::-1]:
@@ -231,6 +244,7 @@ class Paths:
 
     def path(self, named):
         """Symbols of a string of options that are named, or else first of their level."""
+        WORK.spend(self.n_levels * (CALL + len(self.options)))
         level, state, found = 0, self.origin, [] if self.start is None else [self.start]
         while level < self.n_levels - 1:
             here = np.flatnonzero(self.source == level)
@@ -251,7 +265,8 @@ class Edits(Paths):
         self.network, self.c, self.asked = network, network.c, facts["target"]
         listed = sorted(self.listed(facts["rewrites"]), key=lambda option: option[0])
         counted = np.array(["position" in self.c["state"], 1])
-        self.at = np.array([(i, self.depth(self.x[:i])) for i in range(len(self.x) + 1)]) * counted
+        depths = itertools.accumulate([self.depth([token]) for token in self.x], initial=0)
+        self.at = np.array([*enumerate(depths)]) * counted
         moves = [
             (len(emits), self.depth(emits)) * counted + self.at[start // 2] - self.at[end // 2]
             for start, end, _, emits in listed
@@ -266,6 +281,7 @@ class Edits(Paths):
         fits = size * max(len(listed), 4 * (len(self.x) + 1)) <= MOST
         fits &= not counted[0] or longest <= self.c["n_ctx"]
         need(fits, "its space is too large, or its strings are too long")
+        WORK.spend(len(listed) * (2 * CALL + 60 * size), len(shape) * size)
         self.states, options = np.indices(shape).reshape(len(shape), -1).T, []
         for (source, target, kind, emits), move in zip(listed, moves, strict=True):
             spent = [int(each == kind) for each in range(kinds)]
@@ -289,7 +305,7 @@ class Edits(Paths):
         """What a proof proves, as a sentence."""
         kinds = [kind for kind, *_ in facts["rewrites"]]
         edits = ", ".join(
-            f"{name} {budget} of {kinds.count(kind)}"
+            f"{budget} of {kinds.count(kind)} called {name!r:.40}"
             for kind, (name, budget) in enumerate(zip(facts["names"], self.budgets, strict=True))
         )
         texts = dict(zip(facts["tokens"], facts["texts"] or map(str, facts["tokens"]), strict=True))
@@ -298,8 +314,10 @@ class Edits(Paths):
         logit = str(self.asked)
         if facts["texts"] and facts["names_logits"]:
             logit += f" ({texts[self.asked]!r})"
-        ways = f"{self.ways():,} ways of editing {text!r} ({edits} at most)"
-        return f"logit {logit} is the largest after each of {ways}"
+        called = f"a string {'called ' * bool(facts['texts'])}{text!r} (at most {edits})"
+        return (
+            f"logit {logit} is the largest after each of {self.ways():,} ways of editing {called}"
+        )
 
     def listed(self, rewrites):
         """Options: the level that each starts from, the one it leads to, its kind, its tokens."""
@@ -458,6 +476,7 @@ class SameEnd:
             y = self.activated(y.into(w["W_in"]).plus(w["b_in"]))
             x = x + y.into(w["W_out"]).plus(w["b_out"])
         n_logits = len(w["b_U"].mid)
+        WORK.spend(0, n_logits**2)
         won = np.delete((np.arange(n_logits) == target) - np.eye(n_logits), target, axis=0)
         towards, bias = dot("do,ko->dk", w["W_U"], won), dot("o,ko->k", w["b_U"], won)
         if not c["ln_final"]:
@@ -474,27 +493,29 @@ def check(facts, arrays, kind=Edits):
     need(facts["format"] == kind.format, f"not of format {kind.format}")
     weights = {name: array for name, array in arrays.items() if name != "trees"}
     net, nodes = OneLayer(facts["config"], weights, facts["tokens"]), iter(arrays["trees"].tolist())
-    space, groups = kind(facts, net), {}
+    space, groups, leaves = kind(facts, net), {}, (arrays["trees"] == BOUND).sum()
     net.tabulate(*space.symbols)
     for target in space.questions():
         need(type(target) is int and 0 <= target < net.n_logits, "its target is no logit")
         for last in space.ends():
             if last not in groups:
+                WORK.spend(0, (len(groups) + 1) * len(space.symbols[0]) * net.n_heads)
                 groups[last] = SameEnd(space, net, last)
             todo = [space.all]
             while todo:
-                allowed, step = todo.pop(), next(nodes)
+                allowed, step, since = todo.pop(), next(nodes), WORK.done
+                WORK.spend(CALL)
                 if step == BOUND:
                     named = {next(nodes) for _ in range(next(nodes))}
                     settled = groups[last].settled(target, allowed, named)
                     need(settled, f"not settled: strings that end with symbol {last}")
+                    WORK.repeat(leaves - 1, since)
+                    leaves = 1
                 else:
                     todo += space.parted(allowed, step, next(nodes))[::-1]
     need(next(nodes, None) is None, "it has trees of no group")
-    said = space.says(facts)
-    need(said.isprintable(), "it has names that are no text")  # nor can it be two lines
-    return said
+    return space.says(facts)
 
 
 if __name__ == "__main__":
-    sys.exit(base.main(sys.argv[1:], check))
+    sys.exit(base.main(how=check))

@@ -25,22 +25,32 @@ pairs without a bracket around them) is cut off by one rule. So each prefix is i
 is a·u / R + (|u - a|² + R² - |a|²) / 2R; take for a what u is about at the centre of a box. So ρ is
 linear but for a number in [0, e]. On [l, h] relu(p) is in s p + [0, t], s the slope of its chord.
 
+*Work.* What is to be done is counted before it is done, in nanoseconds or so, and refused if it is
+too much or makes too many numbers at once: no file keeps a machine busy, or takes its memory.
+
 *Arithmetic.* Numbers are enclosed: a float64 and a radius; a box is its centre and radii. Sums,
 products and roots are rounded correctly (IEEE 754); a sum of n products, in any order, fused or
 not, is off by at most n u / (1 - n u) times the sum of their sizes, u = 2^-53. Exponentials are
 `decimal`'s, rounded correctly. Radii grow by 1e-9 for their rounding, by 1e-300 for underflow.
 """
 
+import argparse
 import hashlib
 import itertools
 import json
 import math
+import os
+import stat
 import sys
+import threading
 from decimal import Context, Decimal
 
 import numpy as np
 
-FORMAT, LEAF, LARGEST, MOST_BYTES = "tl_dyck.proof/4", 64, 4096, 2**28
+FORMAT, LEAF, LARGEST, MOST_BYTES, MOST_FACTS = "tl_dyck.proof/4", 64, 4096, 2**26, 2**23
+MOST_WORK, ROOM = 6e10, 12_000  # about a minute; how much of it allows for a number that is held
+WHOLE = 50_000  # bytes of a file that may ask for all of it: a smaller one may for less
+CALL, EXP = 30_000, 13_000  # of numpy with a few numbers, of `decimal`
 U, GROW, TINY, DIGITS = 2.0**-53, 1 + 1e-9, 1e-300, Context(prec=40)
 CLAIMS = {
     "any_token": "the bracket that closes the top of the stack has the largest logit of all tokens",
@@ -66,11 +76,36 @@ def need(true, why):
         raise ProofError(why)
 
 
+class Allowance(threading.local):
+    """What a file asks for; nothing limits who searches for a proof."""
+
+    done, most, share = 0, math.inf, 1
+
+    def spend(self, work, numbers=0):
+        """Count what is about to be done, and so many numbers held at once; refuse too much."""
+        self.done += work
+        self.need(max(self.done, numbers * ROOM))
+
+    def repeat(self, times, since):
+        """Refuse what is too much if what was done since then is to be done as often again."""
+        self.need(self.done + times * (self.done - since))
+
+    def need(self, work):
+        """Refuse what needs more work than is allowed."""
+        if work / self.share > self.most:
+            said = f"work or memory of {work / self.share:.1e}, and {self.most:.1e} is allowed"
+            raise ProofError(f"too large: it asks for {said} (--work allows more)")
+
+
+WORK = Allowance()
+
+
 class Enclosure:
     """Numbers known up to a radius."""
 
     def __init__(self, mid, rad=0.0):
         self.mid = np.asarray(mid, dtype=np.float64)
+        WORK.spend(CALL // 4 + 20 * self.mid.size, self.mid.size)
         self.rad = np.zeros(self.mid.shape) + rad  # of the same shape
         self.size = (abs(self.mid) + self.rad) * GROW  # an upper bound of the absolute value
         self.low = self.mid - self.rad * GROW - 2 * U * self.size - TINY
@@ -93,7 +128,9 @@ def dot(how, a, b):
     """An einsum of enclosures or arrays that sums over what they share and the result lacks."""
     a, b = (x if isinstance(x, Enclosure) else Enclosure(x) for x in (a, b))
     left, right, out = how.replace("->", ",").split(",")
-    n = 2 + math.prod(a.mid.shape[left.index(i)] for i in set(left + right) - set(out))
+    sizes = dict(zip(left + right, a.mid.shape + b.mid.shape, strict=True))
+    WORK.spend(CALL + 4 * math.prod(sizes.values()), math.prod(sizes[i] for i in out))
+    n = 2 + math.prod(sizes[i] for i in set(left + right) - set(out))
     gamma, size = n * U / (1 - n * U), abs(b.mid)
     rad = np.einsum(how, abs(a.mid), b.rad + gamma * size) + np.einsum(how, a.rad, b.size)
     return Enclosure(np.einsum(how, a.mid, b.mid), rad * GROW + TINY)
@@ -101,6 +138,7 @@ def dot(how, a, b):
 
 def exponential(x, top=None):
     """exp(x - top), each correctly rounded; the top is the largest if it is not given."""
+    WORK.spend(EXP * x.mid.size)
     need((x.rad < 1e-3).all(), "scores are too large to be known")
     top = Decimal(float(x.mid.max() if top is None else top))
     mid = [float(DIGITS.exp(DIGITS.subtract(Decimal(each), top))) for each in x.mid.tolist()]
@@ -116,6 +154,7 @@ class Model:
         k, depth, scale = facts["n_types"], facts["max_depth"], facts["attn_scale"]
         need(0 < k * depth < LEAF and k**depth <= LARGEST, "its language is none, or too large")
         sizes = {"s": 1 + 2 * k * depth}
+        WORK.spend(0, sum(array.size for array in weights.values()))
         for name, axes in AXES.items():
             for x, n in zip(axes, weights[name].shape, strict=True):
                 need(sizes.setdefault(x, n) == n <= LARGEST, f"{name} does not fit")
@@ -124,6 +163,7 @@ class Model:
         self.w = w = {name: Enclosure(weights[name]) for name in AXES}
         self.norm, self.added, self.n_logits = bool(facts["norm"]), facts["added"], sizes["o"]
         self.floor = Enclosure(facts["floor"] if self.norm else 1.0)
+        WORK.spend(0, sizes["d"] ** 2)
         self.centre = Enclosure(np.eye(sizes["d"]) - self.norm / sizes["d"], 2 * U)  # P, if any
         q, self.key, v = (dot("ij,je->ie", w["W_E"], w[f"W_{y}"]) + w[f"b_{y}"] for y in "QKV")
         self.q = q * Enclosure(1 / scale, 2 * U / scale)
@@ -134,6 +174,7 @@ class Prefixes:
     """All prefixes of an ending, as integer points of a box."""
 
     def __init__(self, facts, stack, closes):
+        WORK.spend(2 * CALL)
         self.k, self.depth = facts["n_types"], facts["max_depth"]
         self.stack, self.closes, self.may = stack, closes, [2 * a + 1 for a in stack[-1:]]
         if facts["claim"] == "valid_token" and len(stack) < self.depth:
@@ -184,6 +225,7 @@ class Margin:
     def __init__(self, network, ending, winner, may):
         w, last = network.w, ending.symbols[-1]
         losers = [token for token in network.rivals if token not in may]
+        WORK.spend(0, network.n_logits**2)
         won = np.eye(network.n_logits)[[winner]] - np.eye(network.n_logits)[losers]  # [k, o]
         counts = np.pad(np.repeat(np.eye(ending.k * ending.depth), 2, axis=1), ((1, 0), (1, 0)))
         counts[0, ending.symbols] = 1
@@ -235,16 +277,17 @@ def prefixes(facts):
         n += sum(ways[facts["claim"] in OPEN :])
         ways = [k * a + b for a, b in zip([0, *ways[:-1]], [*ways[1:], 0], strict=True)]
     where = f"of Dyck({k}, {facts['max_depth']}) of up to {facts['length']} brackets"
-    return f"each of {n:,} prefixes {where}; weights {str(facts['model'])[:64]!a}"
+    return f"each of {n:,} prefixes {where}; weights called {str(facts['model'])[:64]!a}"
 
 
 def check(facts, arrays):
     """Check a proof; what it proves, as a sentence. Raises ProofError if it proves nothing."""
     need(facts["format"] == FORMAT, f"not of format {FORMAT}")
     network, nodes = Model(facts, arrays), iter(arrays["trees"].ravel().tolist())
-    for ending in endings(facts):
-        leaves, todo = {}, [ending.box]
+    for n, ending in enumerate(of := [*endings(facts)]):
+        leaves, todo, since = {}, [ending.box], WORK.done
         while todo:
+            WORK.spend(2 * CALL)
             (low, high), node = todo.pop(), next(nodes, -1)
             if node >= LEAF:
                 leaves.setdefault(node - LEAF, []).append((low, high))
@@ -258,43 +301,82 @@ def check(facts, arrays):
             parts = 1 + len(boxes) * (1 + len(form.v.mid)) * form.alpha.mid.size // 2**22
             for part in np.array_split(np.array(boxes, dtype=float), parts):
                 need(form.settles(*part.swapaxes(0, 1))[0].all(), f"not settled: {ending.symbols}")
+        WORK.repeat((len(of) - 1) * (n == 0), since)
     need(next(nodes, None) is None, "it has trees of no ending")
     return f"{CLAIMS[facts['claim']]}, after {prefixes(facts)}"
 
 
+def contents(path, most=MOST_BYTES):
+    """The bytes of an ordinary file of a sane size; no pipe is waited for, no device is read."""
+    flags = getattr(os, "O_NONBLOCK", 0)
+    with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
+        found = os.fstat(file.fileno())
+        fits = stat.S_ISREG(found.st_mode) and found.st_size <= most
+        need(
+            fits, f"not an ordinary file of at most {most:,} bytes: {os.path.basename(path)!a:.80}"
+        )
+        return file.read(found.st_size)
+
+
+def parsed(line):
+    """JSON of a sane size; no name stands twice in an object."""
+    need(len(line) <= MOST_FACTS, f"too large: it has {len(line):,} bytes of JSON")
+
+    def distinct(pairs):
+        need(len(pairs) == len(dict(pairs)), "a name stands twice in its JSON")
+        return dict(pairs)
+
+    return json.loads(line, object_pairs_hook=distinct)
+
+
 def read(path):
     """What a file holds: the SHA-256 of the rest in a line, facts as JSON in a line, arrays."""
-    with open(path, "rb") as file:
-        digest, _, rest = file.read(MOST_BYTES).partition(b"\n")
+    digest, _, rest = contents(path).partition(b"\n")
+    WORK.share = min(1, 0.05 + len(rest) / WHOLE)
     need(digest == hashlib.sha256(rest).hexdigest().encode(), "altered: it has another digest")
-    line, _, numbers = rest.partition(b"\n")
-    facts, arrays, end = json.loads(line), {}, 0
+    facts, arrays, end = parsed(rest[: rest.find(b"\n") + 1]), {}, rest.find(b"\n") + 1
     for name, (kind, shape) in facts["arrays"].items():
-        need(kind in ("<f8", "<f4", "|u1", "<u2"), f"{name[:40]!r} is no array of numbers")
-        arrays[name] = np.frombuffer(numbers, kind, math.prod(shape), end).reshape(shape)
+        need(kind in ("<f8", "<f4", "|u1", "<u2"), f"{name[:40]!a} is no array of numbers")
+        arrays[name] = np.frombuffer(rest, kind, math.prod(shape), end).reshape(shape)
         end += arrays[name].nbytes
     return facts, arrays
 
 
-def verdict(path, how=check):
+def line(text):
+    """Text in a line: what a terminal would obey, or not show, as escapes."""
+    return "".join(x if x.isprintable() else ascii(x)[1:-1] for x in str(text))
+
+
+def verdict(path, how=check, work=MOST_WORK):
     """Whether a file proves something; what, or why not, in a line."""
     try:
+        WORK.done, WORK.most, WORK.share = 0, work, 1
         with np.errstate(all="ignore"):
-            return True, f"proved: {how(*read(path))}"
+            return True, line(f"proved: {how(*read(path))}")
     except Exception as error:  # whatever a file can do wrong, it proves nothing
         why = error if isinstance(error, ProofError) else f"unreadable ({type(error).__name__})"
-        return False, f"not proved: {why}"
+        return False, line(f"not proved: {why}")
+    finally:
+        WORK.most = math.inf
 
 
-def main(files, how=check):
+def command_line(about):
+    """What all checkers are asked on the command line."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("--work", type=float, default=MOST_WORK, help="a file's; 1e9 is a second")
+    return parser
+
+
+def main(arguments=None, how=check):
     """Print what files prove; whether one proves nothing."""
-    failed = False
-    for file in files:
-        proved, said = verdict(file, how)
-        print(f"{file}: {said}")
+    options, failed = command_line("Check proofs.").parse_args(arguments), False
+    for file in options.files:
+        proved, said = verdict(file, how, options.work)
+        print(f"{line(file)}: {said}")
         failed |= not proved
     return failed
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

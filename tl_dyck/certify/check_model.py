@@ -6,10 +6,8 @@ status 0: all are proved; 1: not. Proofs of edits and of automata are of the RNN
 exported to.
 """
 
-import argparse
 import hashlib
 import itertools
-import json
 import math
 import sys
 from pathlib import Path
@@ -31,13 +29,14 @@ else:  # copied out
     import check_language
     import check_two_layers
 
-ProofError, need = check_language.ProofError, check_language.need
+ProofError, need, line = check_language.ProofError, check_language.need, check_language.line
+contents, parsed, MOST_BYTES = check_language.contents, check_language.parsed, 2**30  # of weights
 
 
 def tensors(data):
     """The arrays of a safetensors file."""
     kinds, size = {"F32": "<f4", "F64": "<f8"}, 8 + int.from_bytes(data[:8], "little")
-    head, found = json.loads(data[8:size]), {}
+    head, found = parsed(data[8:size]), {}
     for name in head.keys() - {"__metadata__"}:
         start, end = head[name]["data_offsets"]
         array = np.frombuffer(data[size + start : size + end], kinds[head[name]["dtype"]])
@@ -75,8 +74,8 @@ def as_embedded(options, saved, mine):
 
 def saved_files(folder):
     """A saved model's options, and the bytes of its weights."""
-    options = json.loads((Path(folder) / "config.json").read_bytes())["config"]
-    return options, (Path(folder) / "model.safetensors").read_bytes()
+    options = parsed(contents(Path(folder) / "config.json"))["config"]
+    return options, contents(Path(folder) / "model.safetensors", MOST_BYTES)
 
 
 def need_named(data, facts):
@@ -101,7 +100,7 @@ def compare_language(facts, arrays, folder, other=None):
     whole |= {"act_fn": "relu"} if arrays["W_in"].size else {}
     for name in ("n_types", "max_depth", "norm", "floor", "added", "attn_scale", *whole):
         same = theirs[name] == (facts | whole)[name]
-        need(same, f"{name} is {theirs[name]} in the model, but not in the proof")
+        need(same, f"{name} is {theirs[name]!a:.40} in the model, but not in the proof")
     need_named(data, facts)
     for name in check_language.AXES:
         mine = arrays[name]
@@ -154,7 +153,7 @@ def compare_two_layers(facts, arrays, folder, other=None):
     for theirs, mine in zip((options, *layers_of(options)), (whole, *facts["config"]), strict=True):
         for name in sorted(theirs.keys() & mine.keys()):
             same = theirs[name] == mine[name]
-            need(same, f"{name} is {theirs[name]} in the model, but not in the proof")
+            need(same, f"{name} is {theirs[name]!a:.40} in the model, but not in the proof")
     need_named(data, facts)
     saved, rows = tensors(data), np.transpose(symbols(options["n_types"], options["max_depth"]))
     for name, mine in weights.items():
@@ -169,8 +168,8 @@ def compare_two_layers(facts, arrays, folder, other=None):
 def compare_exported(facts, arrays, folder):
     """Raise ProofError unless an exported RNN has the configuration and weights of a proof."""
     file = Path(folder) / "rnn.json"
-    need(file.exists(), f"{folder} has no rnn.json; export the model (tl-dyck export)")
-    theirs, tokens = json.loads(file.read_bytes())["config"], facts["tokens"]
+    need(file.exists(), f"{str(folder)!a} has no rnn.json; export the model (tl-dyck export)")
+    theirs, tokens = parsed(contents(file))["config"], facts["tokens"]
     alphabet, named = theirs["alphabet"], theirs.get("predicts")
     if named is None:  # as many tokens as logits are the same
         named = theirs["d_vocab"] if theirs["d_vocab"] == theirs["d_vocab_out"] else 0
@@ -179,8 +178,8 @@ def compare_exported(facts, arrays, folder):
     mine = {**facts["config"], "texts": facts["texts"]}
     mine |= {"names_logits": facts["names_logits"]} if "names_logits" in facts else {}
     for name, value in mine.items():
-        need(theirs[name] == value, f"{name} is {str(theirs[name])[:40]} in the model")
-    saved = tensors((Path(folder) / "rnn.safetensors").read_bytes())
+        need(theirs[name] == value, f"{name} is {theirs[name]!a:.40} in the model")
+    saved = tensors(contents(Path(folder) / "rnn.safetensors", MOST_BYTES))
     saved["W_E"] = saved["W_E"][tokens]
     for name, array in arrays.items():
         same = name == "trees" or np.array_equal(saved[name], array)
@@ -201,25 +200,26 @@ def check(facts, arrays, *folders):
 
     Raises ProofError if it proves nothing, or if a model has other weights or options.
     """
-    need(facts["format"] in KINDS, f"of format {str(facts['format'])[:40]!r}")
+    need(facts["format"] in KINDS, f"of format {str(facts['format'])[:40]!a}")
     check_kind, compare = KINDS[facts["format"]]
     said, n_models = check_kind(facts, arrays), 1 + (facts.get("claim") == "agree")
     if not folders:
-        return f"{said}, as the file has them"
+        return (
+            f"{said}; true of the weights in the file, whatever they are called (--model compares)"
+        )
     need(len(folders) == n_models, f"it is about {n_models} model(s), not {len(folders)}")
     compare(facts, arrays, *folders)
     return f"{said}, compared with the model{'s'[: n_models - 1]}"
 
 
-def verdict(path, *folders):
+def verdict(path, *folders, work=check_language.MOST_WORK):
     """Whether the proof in a file proves something; what, or why not, in a line."""
-    return check_language.verdict(path, lambda *proof: check(*proof, *folders))
+    return check_language.verdict(path, lambda *proof: check(*proof, *folders), work)
 
 
 def main(arguments=None):
     """The command line."""
-    parser = argparse.ArgumentParser(description="Check proofs.")
-    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser = check_language.command_line("Check proofs.")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--model",
@@ -231,8 +231,9 @@ def main(arguments=None):
     which.add_argument("--beside", action="store_true", help="with the one in each file's folder")
     options, failed = parser.parse_args(arguments), False
     for file in options.files:
-        proved, said = verdict(file, *([Path(file).parent] if options.beside else options.model))
-        print(f"{file}: {said}")
+        folders = [Path(file).parent] if options.beside else options.model
+        proved, said = verdict(file, *folders, work=options.work)
+        print(f"{line(file)}: {said}")
         failed |= not proved
     return failed
 

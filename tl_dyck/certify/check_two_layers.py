@@ -169,6 +169,7 @@ class PrefixGraph:
         for _ in range(facts["length"]):
             then, arcs = {}, []
             for source, (stack, counts) in enumerate(self.nodes[-1]):
+                base.WORK.spend(2_500 * (self.k + 1))
                 for token, after in self.moves(stack):
                     kind = number[token, len(after) * has_depth]
                     more = (*counts[:kind], counts[kind] + 1, *counts[kind + 1 :])
@@ -223,6 +224,7 @@ class PrefixGroup:
         self.steps, live = [], ends
         for level in range(n)[::-1]:
             source, target, symbol = graph.arcs[level]
+            base.WORK.spend(2 * base.CALL + 50 * source.size)
             on = live[target] & ((symbol == last) | (level < n - 1))
             live = np.zeros(len(graph.nodes[level]), dtype=bool)
             live[source[on]] = True
@@ -238,6 +240,8 @@ class PrefixGroup:
 
     def walk(self, costs, _, allowed):
         """The least sum of costs, ``[S, n]``, on a path of allowed symbols."""
+        n = sum(len(symbol) for _, symbol, _ in self.steps)
+        base.WORK.spend(n * costs.shape[1] * 10 + len(self.steps) * base.CALL, n * costs.shape[1])
         costs = np.where(allowed[:, None], costs, np.inf)
         self.costs, self.levels = costs, [costs[:1]]
         for source, symbol, first in self.steps:
@@ -321,11 +325,12 @@ def check(facts, arrays):
     """Check a proof; what it proves, as a sentence. Raises ProofError if it proves nothing."""
     need(facts["format"] == FORMAT, f"not of format {FORMAT}")
     found, graph = asked(facts, arrays)
-    numbers = iter(arrays["trees"].ravel().tolist())
+    leaves, numbers = (arrays["trees"] == BOUND).sum(), iter(arrays["trees"].ravel().tolist())
     for may, group in graph.groups():
         margins, todo = [PrefixMargins(group, each) for each in found], [group.all]
         while todo:
-            allowed, node = todo.pop(), next(numbers, -1)
+            allowed, node, since = todo.pop(), next(numbers, -1), base.WORK.done
+            base.WORK.spend(base.CALL)
             if node == BOUND:
                 winner, near = next(numbers), [next(numbers) for _ in range(next(numbers))]
                 for each in margins:
@@ -333,6 +338,8 @@ def check(facts, arrays):
                     need(winner in (range(n) if may is None else may), f"{winner} may not win")
                     settled = each.wins(winner, graph.losers(winner, may, n), allowed, near)
                     need(settled, f"not settled: prefixes of {group.n_levels - 1} brackets")
+                base.WORK.repeat(leaves - 1, since)
+                leaves = 1
             else:
                 need(0 <= node < len(allowed), f"node {node} cannot be here")
                 todo += group.parted(allowed, node)[::-1]
@@ -341,4 +348,4 @@ def check(facts, arrays):
 
 
 if __name__ == "__main__":
-    sys.exit(base.main(sys.argv[1:], check))
+    sys.exit(base.main(how=check))

@@ -58,7 +58,7 @@ def description(network: Any) -> RNNConfig:
 def read_lines(file: Path, target: str | None) -> list[tuple[str, str | None]]:
     """Strings, one a line, maybe a tab and a target; `target` for those that have none."""
     rows = []
-    for line in read_text(file).splitlines():
+    for line in read_text(file).split("\n"):
         text, tab, wanted = line.partition("\t")
         if text.strip():
             rows.append((text.strip(), wanted.strip() if tab and wanted.strip() else target))

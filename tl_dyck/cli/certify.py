@@ -25,7 +25,7 @@ from tl_dyck.cli.options import (
     out_folder,
     whole,
 )
-from tl_dyck.screen import console
+from tl_dyck.screen import console, in_a_line
 from tl_dyck.suggest import command
 
 if TYPE_CHECKING:
@@ -236,6 +236,9 @@ def check(
     beside: Annotated[
         bool, option("", "Compare with the model in the folder of each file, as a study has them.")
     ] = False,
+    work: Annotated[
+        float | None, option("WORK", "How much a proof may ask for; 1e9 is about a second.")
+    ] = None,
 ) -> Answer:
     """Check proofs, of whole languages, automata or edits. Nothing is searched, nothing believed.
 
@@ -248,14 +251,17 @@ def check(
     existing(*files, *(model or ()))
     from rich.text import Text
 
+    from tl_dyck.certify.check_language import MOST_WORK
     from tl_dyck.certify.check_model import verdict
 
     said: dict[str, str] = {}
     failed = False
     for file in files:
-        proved, said[str(file)] = verdict(file, *([file.parent] if beside else model or ()))
+        proved, said[str(file)] = verdict(
+            file, *([file.parent] if beside else model or ()), work=work or MOST_WORK
+        )
         failed |= not proved
         style = "green" if proved else "red"
-        yield Text.assemble(f"{file}: ", (said[str(file)], style), no_wrap=True)
+        yield Text.assemble(f"{in_a_line(file)}: ", (said[str(file)], style), no_wrap=True)
     yield {"proofs": said}
     end_with(failed, False)

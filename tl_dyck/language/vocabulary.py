@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, WrongValueError, check_integer, shown
+from tl_dyck.check import MOST_IDS, WrongTypeError, WrongValueError, check_integer, shown
 from tl_dyck.errors import DyckError
 from tl_dyck.language.checks import in_order
 from tl_dyck.language.symbols import Language
@@ -149,7 +149,7 @@ class Vocabulary:
         Raises:
             VocabularyError: the model has not so many ids.
         """
-        d_vocab = check_integer("d_vocab", d_vocab, least=1, most=_MOST_IDS)
+        d_vocab = check_integer("d_vocab", d_vocab, least=1, most=MOST_IDS)
         if self.largest >= d_vocab:
             raise VocabularyError(
                 f"id {self.largest} is not in a vocabulary of d_vocab={d_vocab}: {self!r}"

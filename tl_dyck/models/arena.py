@@ -13,7 +13,7 @@ tensor([[0, 3, 3, 4, 4, 2],
 from __future__ import annotations
 
 import io
-import pickle
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, final
@@ -35,6 +35,7 @@ _NAMES = ("[start]", "[pad]", "[end]", *_BRACKETS)
 _HIDDEN = -1e5  # what ARENA adds to the scores of padding
 _BUFFERS = (".mask", ".IGNORE")  # of TransformerLens, saved by early releases
 _LARGEST = 1 << 28  # bytes: a thousand times the file
+_LONGEST = 4096  # positions; a mask has the square of them
 
 
 @checked
@@ -59,19 +60,22 @@ def load_arena(path: str | Path, device: str | None = None) -> HookedTransformer
     """
     source = str(path)
     try:
-        found = torch.load(
-            io.BytesIO(read_regular(path, _LARGEST)), map_location="cpu", weights_only=True
-        )
-    except (pickle.UnpicklingError, EOFError, RuntimeError, KeyError, IndexError) as error:
+        data = read_regular(path, _LARGEST)
+        _check_packed(data, source)
+        found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    # what an unpickler of torch raises of a file that someone made up can be anything
+    except Exception as error:
+        if isinstance(error, (CorruptFileError, OSError)):
+            raise
         raise CorruptFileError(f"{source!r} is not a state dict: {one_line(error)}") from error
     if not isinstance(found, Mapping) or not all(isinstance(w, Tensor) for w in found.values()):
         raise CorruptFileError(f"{source!r} holds {type(found).__name__}, not a state dict")
-    weights = {
-        str(name): value.float()
-        for name, value in found.items()
-        if not str(name).endswith(_BUFFERS)
-    }
-    model = HookedTransformer(_config(weights, source, device), move_to_device=False)
+    kept = {str(name): value for name, value in found.items() if not str(name).endswith(_BUFFERS)}
+    _check_held(kept, len(data), source)
+    weights = {name: value.float() for name, value in kept.items()}
+    config = _config(weights, source, device)
+    _check_built(config, sum(weight.numel() for weight in weights.values()), source)
+    model = HookedTransformer(config, move_to_device=False)
     load_weights(model, weights, source)
     check_finite(weights, source)
     model.to(str(model.cfg.device), print_details=False)
@@ -134,6 +138,43 @@ def balanced_logit(
     return torch.where(is_balanced(tokens), margin, -margin)
 
 
+def _check_packed(data: bytes, source: str) -> None:
+    """Refuse an archive that becomes larger when it is read, as PyTorch writes none."""
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            unpacked = sum(each.file_size for each in archive.infolist())
+        if unpacked > len(data):
+            raise CorruptFileError(
+                f"{source!r} has {len(data):,} bytes and unpacks to {unpacked:,}; PyTorch's are "
+                "not compressed"
+            )
+
+
+def _check_held(found: Mapping[Any, Tensor], size: int, source: str) -> None:
+    """Refuse tensors that say more numbers than there are bytes: of stride 0, or of one storage."""
+    if any(each.layout != torch.strided or each.is_quantized for each in found.values()):
+        raise CorruptFileError(f"{source!r} holds tensors that are sparse or quantized")
+    said = sum(each.numel() * each.element_size() for each in found.values())
+    if said > size:
+        raise CorruptFileError(
+            f"{source!r} has {size:,} bytes, but its tensors say {said:,}: some are expanded or "
+            "share their numbers; save contiguous copies"
+        )
+
+
+def _check_built(config: HookedTransformerConfig, held: int, source: str) -> None:
+    """Refuse sizes of a model that has many more weights than the file; names come later."""
+    heads, width = config.n_heads * config.d_head, config.d_model
+    layer = 4 * heads * width + 2 * width * int(config.d_mlp or 0)
+    built = config.n_layers * layer + (config.n_ctx + config.d_vocab) * width
+    if built > 1.5 * held or config.n_ctx > _LONGEST:
+        raise CorruptFileError(
+            f"{source!r} is not ARENA's bracket classifier: its shapes are of a model of "
+            f"{built:,} weights and {config.n_ctx:,} positions (at most {_LONGEST:,}), "
+            f"and it has {held:,}"
+        )
+
+
 def _differs(wanted: int | None, found: int) -> bool:
     return wanted is not None and wanted != found
 
@@ -149,7 +190,7 @@ def _config(
 
     def size(name: str, *wanted: int | None) -> tuple[int, ...]:
         shape = list(weights[name].shape) if name in weights else None
-        fits = shape is not None and len(shape) == len(wanted)
+        fits = shape is not None and len(shape) == len(wanted) and 0 not in shape
         if shape is None or not fits or any(map(_differs, wanted, shape)):
             asked = ["any" if each is None else each for each in wanted]
             raise CorruptFileError(

@@ -5,7 +5,6 @@ Knows: what plain values are in YAML 1.2, where PyYAML reads 1.1.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +13,18 @@ from typing import Any, ClassVar
 import yaml
 
 from tl_dyck.arguments import checked
-from tl_dyck.files import LARGEST_JSON, LARGEST_YAML, CorruptFileError, one_line, read_regular
+from tl_dyck.files import (
+    LARGEST_JSON,
+    LARGEST_YAML,
+    CorruptFileError,
+    one_line,
+    parse_json,
+    read_regular,
+)
 from tl_dyck.runs.spec import Sweep, SweepError
+
+_MOST_VALUES = 10_000  # that aliases, also of merge keys, may add to those that a file has
+_LONGEST_SETTING = 100_000  # characters
 
 
 @checked
@@ -48,12 +57,42 @@ def read_values(path: Path, what: str, refusal: type[ValueError]) -> Any:
     except OSError as error:
         raise refusal(f"cannot read {what} {str(path)!r}: {error.strerror}") from error
     try:
-        return json.loads(data) if kind == "JSON" else yaml.load(data, Loader=_Loader)
-    # what YAML's constructors raise for ``!!int x``, ``!!bool x`` is not always a YAMLError
-    except (
-        yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError, RecursionError
-    ) as error:  # fmt: skip
+        return parse_json(data) if kind == "JSON" else _parse_yaml(data)
+    except (ValueError, RecursionError) as error:
         raise refusal(f"{str(path)!r} is not valid {kind}: {one_line(error)}") from error
+
+
+def _parse_yaml(data: bytes | str) -> Any:
+    """What a text of YAML says.
+
+    Raises:
+        ValueError: it is none, or says what cannot be.
+    """
+    try:
+        loader = _Loader(data)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _size(node, {}) > _MOST_VALUES + len(data):
+            raise ValueError("its aliases and merge keys (<<) make too many values; write them out")
+        return loader.construct_document(node)
+    # what constructors raise for ``!!int x``, ``!!bool x`` is not always a YAMLError
+    except (yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
+        said = f"{error} is no value of its kind" if isinstance(error, KeyError) else str(error)
+        raise ValueError(said) from error
+
+
+def _size(node: Any, known: dict[int, int]) -> int:
+    """How many values a node stands for, each alias counted as what it is of."""
+    if known.get(id(node)) == 0:
+        raise ValueError("an alias is of what it stands in")
+    if id(node) not in known:
+        known[id(node)] = 0
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for pair in parts for part in pair]
+        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(node)]
 
 
 def read_setting(text: str) -> tuple[str, list[Any]]:
@@ -64,11 +103,13 @@ def read_setting(text: str) -> tuple[str, list[Any]]:
     Raises:
         SweepError: it has no equals sign or no value, or cannot be read.
     """
+    if len(text) > _LONGEST_SETTING:
+        raise SweepError(f"{text!r:.40}… has {len(text):,} characters; put long lists into a file")
     name, equals, values = (part.strip() for part in text.partition("="))
     try:
-        found = yaml.load(f"[{values}]", Loader=_Loader) if name and equals else []
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise SweepError(f"{text!r}: {one_line(error)}") from error
+        found = _parse_yaml(f"[{values}]") if name and equals else []
+    except (ValueError, RecursionError) as error:
+        raise SweepError(f"{text!r:.80}: {one_line(error)}") from error
     if not found or any(isinstance(value, dict) for value in found):
         raise SweepError(
             f"{text!r}: give a parameter and its value, or several with commas between, such as "
@@ -89,12 +130,14 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without type
         return int(node.value)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{key!r} stands twice", node.start_mark
-                )
+        seen = set[str]()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{key.value!r:.80} stands twice", node.start_mark
+                    )
+                seen.add(key.value)
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
 

@@ -16,7 +16,7 @@ import numpy as np
 from tl_dyck.arguments import checked
 from tl_dyck.check import check_instance, check_integer, check_number
 from tl_dyck.errors import DyckError
-from tl_dyck.files import LARGEST_TEXT, read_regular
+from tl_dyck.files import LARGEST_TEXT, lines_of, read_regular
 from tl_dyck.models.text import CLS, UNKNOWN
 
 _SHOWN = 3
@@ -89,8 +89,9 @@ class Corpus:
 def load_folder(folder: str | Path) -> Corpus:
     """Read ``train.tsv`` and ``dev.tsv``: lines ``sentence<TAB>label``, the label a class number.
 
-    A first line ``sentence<TAB>label`` is taken for a header. Empty lines, lines without a tab,
-    sentences without a word and labels that are no number are left out and counted.
+    Lines end with a line feed; all other white space parts words. A first line
+    ``sentence<TAB>label`` is taken for a header. Empty lines, lines without a tab, lines that are
+    not UTF-8, sentences without a word and labels that are no number are left out and counted.
 
     Raises:
         CorpusError: no usable row in a file, more lines that cannot be used than lines that can, or
@@ -142,10 +143,11 @@ _Problems = defaultdict[str, list[str]]
 
 def _rows(file: Path, problems: _Problems) -> Iterator[Sentence]:
     pairs: list[tuple[str, str]] = []
-    whole = read_regular(file, LARGEST_TEXT).decode("utf-8", errors="replace")
-    for number, line in enumerate(whole.splitlines(), start=1):
-        text, tab, label = line.rpartition("\t")
-        if not line.strip():
+    for number, line in enumerate(lines_of(read_regular(file, LARGEST_TEXT)), start=1):
+        text, tab, label = (line or "").rpartition("\t")
+        if line is None:
+            problems["lines that are not UTF-8"].append(f"{file.name} line {number}")
+        elif not line.strip():
             problems["empty lines"].append(f"{file.name} line {number}")
         elif not tab:
             problems["lines without a tab"].append(f"{file.name} line {number}")

@@ -67,9 +67,9 @@ def test_a_saved_model_is_compared_with_its_proof(family, tmp_path):
 def test_two_models_are_compared_each_with_its_own(pair, tmp_path):
     path, one, two = pair
     assert check_file(*pair).endswith("compared with the models")
-    assert check_file(path).endswith("as the file has them")
+    assert check_file(path).endswith("whatever they are called (--model compares)")
     digests = [json.loads((each / "config.json").read_text())["sha256"] for each in (one, two)]
-    assert f"weights '{digests[0]}' and '{digests[1]}'" in check_file(*pair)
+    assert f"weights called '{digests[0]}' and '{digests[1]}'" in check_file(*pair)
     for folders in ((two, one), (one, one), (two, two), (one,), (one, two, two)):
         with pytest.raises(ProofError):
             check_file(path, *folders)

@@ -33,7 +33,7 @@ def test_the_checkers_import_numpy_and_each_other_alone(module):
     assert names - sys.stdlib_module_names - each_other <= {"numpy"}
 
 
-@pytest.mark.parametrize(("module", "most"), [(check_language, 300), (check_edits, 500)])
+@pytest.mark.parametrize(("module", "most"), [(check_language, 390), (check_edits, 530)])
 def test_a_checker_stays_as_short_as_is_said(module, most):
     assert len(Path(module.__file__).read_text(encoding="utf-8").splitlines()) <= most
 
@@ -53,10 +53,10 @@ COPIED = {
     "two layers": [check_two_layers, check_edits, check_language],
 }
 SAID = {
-    "a language": "prefixes of Dyck(1, 2) of up to 8 brackets; weights '",
+    "a language": "prefixes of Dyck(1, 2) of up to 8 brackets; weights called '",
     "two models": "two models predict the same token, after each of",
-    "edits": "after each of 14 ways of editing '0 3 0 5 1' (sub 2 of 5 at most)",
-    "an automaton": "strings of 0 to 3 tokens of 'an automaton', an automaton of 3 states",
+    "edits": "each of 14 ways of editing a string '0 3 0 5 1' (at most 2 of 5 called 'sub')",
+    "an automaton": "strings of 0 to 3 tokens of an automaton of 3 states, called 'an automaton'",
     "two layers": "each of 4 prefixes of Dyck(1, 2) of up to 2 brackets; weights",
 }
 

@@ -236,7 +236,9 @@ def little(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_a_proof_stands_by_itself(little: tuple[Path, Path], tmp_path: Path) -> None:
     path, model = little
     digest = json.loads((model / "config.json").read_text())["sha256"]
-    whole = f"after each of 16 prefixes of Dyck(1, 3) of up to 5 brackets; weights '{digest}'"
+    whole = (
+        f"after each of 16 prefixes of Dyck(1, 3) of up to 5 brackets; weights called '{digest}'"
+    )
     assert check_file(path, model).endswith(f"{whole}, compared with the model")
     said = run_copied_out(tmp_path, [check_two_layers, check_edits, check_language], path)
     assert said.strip().endswith(whole)
