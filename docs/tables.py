@@ -34,7 +34,8 @@ _OF_PARTS = ("edge", "depth", "feature")
 _SHOWN = ("tl-dyck", "torch", "transformer_lens")
 #: Of claims: what was measured, from which verdicts are read; and what they were, by which rule.
 _OF_CLAIMS = (
-    *("name", "value", "low", "high", "n_seeds", "unit", "correlation", "detectable"),
+    *("name", "value", "low", "high", "interval", "level", "n_seeds"),
+    *("unit", "correlation", "detectable"),
     *("beside", "positive", "negative", "reading", "rule", "verdict"),
 )
 

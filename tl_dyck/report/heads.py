@@ -12,6 +12,7 @@ import pandas as pd
 
 from tl_dyck.ablation import FINETUNED, FROZEN, INTERPRETABILITY
 from tl_dyck.ablation.figures import gate_curves, importance_dots
+from tl_dyck.estimates import interval_words
 from tl_dyck.plot_recipes import dots, marks
 from tl_dyck.plots import Line, scatter
 from tl_dyck.report.markup import Html, element, percent, table
@@ -39,6 +40,12 @@ def ablate_command(ablation: Ablation) -> str:
     return shlex.join(
         ["tl-dyck", "ablate", *ablation.sources, *steps, "--out", ablation.folder.as_posix()]
     )
+
+
+def _intervals(ablation: Ablation) -> str:
+    """What the intervals of the correlations are."""
+    named = {"spearman_low": "low", "spearman_high": "high"}
+    return interval_words(ablation.comparison.correlations.rename(columns=named), "models")
 
 
 def _groups(ablation: Ablation) -> list[str]:
@@ -70,7 +77,8 @@ def _answers(ablation: Ablation) -> Figure:
         data=pd.DataFrame([vars(answer) for answer in answers]),
         body=element("div", blocks),
         note="Correlations are rank correlations over the heads of one model, averaged over "
-        "models, with 95% bootstrap intervals over models, not corrected for how many there are. "
+        f"models, with {_intervals(ablation)}, not corrected for how many "
+        "there are. "
         "Frozen importance: the drop of the log-likelihood (nats per token) when a head is "
         "replaced and all else stays. Fine-tuned: how long its gate stays open while all weights "
         "adapt and open gates become more and more expensive (gates), or what is lost without it "
@@ -266,7 +274,7 @@ def ablation_page(ablation: Ablation) -> Html:
         ],
         about=[
             again("Measure again", ablate_command(ablation)),
-            element("p", "Every interval is a 95% percentile bootstrap over models."),
+            element("p", f"Intervals: {_intervals(ablation)}."),
             whole_configuration(ablation.config),
         ],
         made={"Versions": ", ".join(f"{name} {said}" for name, said in ablation.versions.items())},

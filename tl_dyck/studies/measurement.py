@@ -326,15 +326,17 @@ def attention_on(model: DyckTransformer, text: str) -> Tensor:
     return attention_patterns(model, model.to_tokens(text))[:, 0]
 
 
-def variation_by_layer(patterns: Tensor, n_bootstrap: int, seed: int) -> list[dict[str, Any]]:
+def variation_by_layer(patterns: Tensor) -> list[dict[str, Any]]:
     """Attention variation of patterns ``[model, layer, head, query, key]``, heads matched.
 
-    A row per layer; none for one model, which does not vary.
+    A row per layer: layer, variation, low, high, interval (its kind), level, random_baseline,
+    n_models; none for one model, which does not vary.
     """
     if len(patterns) < 2:
         return []
-    found = variation_of_patterns(patterns, n_bootstrap=n_bootstrap, seed=seed)
-    shared = {"random_baseline": found.random_baseline, "n_models": found.n_models}
+    found = variation_of_patterns(patterns)
+    shared = {"interval": "t", "level": found.level}
+    shared |= {"random_baseline": found.random_baseline, "n_models": found.n_models}
     ends = zip(found.matched.tolist(), found.matched_interval.tolist(), strict=True)
     return [
         {"layer": layer, "variation": value, "low": low, "high": high, **shared}
