@@ -72,7 +72,7 @@ class Estimate:
         return _named(self.kind, self.level, over, many=False)
 
     def ends(self) -> dict[str, Any]:
-        """All but the value and n, as columns of a table: low, high, …, interval (its kind), level."""
+        """As columns of a table: low, high, again_low, again_high, interval (its kind), level."""
         return {name: getattr(self, _FIELDS.get(name, name)) for name in ENDS}
 
     def times(self, factor: float) -> Estimate:

@@ -372,7 +372,7 @@ def mean_over_pairs(
     """
     n = len(distance)
     total = reduce(distance, "a b ... -> ...", "sum")
-    value = total / (n * (n - 1))
+    value = np.asarray(total / (n * (n - 1)))
     if n < 3:
         return value, np.full((*value.shape, 2), np.nan)
     of_each = reduce(distance, "a b ... -> a ...", "sum")

@@ -15,6 +15,7 @@ or with all others by ``tl-dyck judge``.
 """
 
 from tl_dyck.judge.cases import list_kinds, make_case
+from tl_dyck.judge.compare import compare_methods
 from tl_dyck.judge.declarations import (
     combine_methods,
     declare_method,
@@ -59,6 +60,7 @@ __all__ = [
     "Scores",
     "Suite",
     "combine_methods",
+    "compare_methods",
     "declare_method",
     "find_directions",
     "head_truths",

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tl_dyck.certify import certify_dyck
+from tl_dyck.certify.deadline import by_work
 from tl_dyck.certify.language import certify_language
 from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError
@@ -52,7 +53,7 @@ _LANGUAGE = "language.safetensors"
 PROOF = "every-prefix.proof"  # for ``tl-dyck check``
 
 _SECONDS = 10.0
-"""For a question about one prefix; ample, so that no number depends on the machine."""
+"""Of work, for a question about one prefix; ample. No number depends on how fast the machine is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,8 @@ class Measurement(Measures):
             pairs; 0 for none.
         n_inserted: blocks of nested pairs inserted into each at most.
         decided_length: models of one layer or two, without positions, are decided on every prefix
-            up to this length (`certify_language`), in time; 0 for none.
+            up to this length (`certify_language`), as far as half a minute of work goes (which is
+            counted, not timed); 0 for none.
         data_seed: of everything that is measured. Strings are fresh for every purpose and every
             model's seed, so that intervals over seeds hold the error of the test sets as well;
             only prefixes that are certified are the same for all.
@@ -102,7 +104,7 @@ class Measurement(Measures):
     data_seed: int = 1_000_003
 
     #: Another number where the same fields give other metrics: then runs are done again.
-    code: ClassVar[int] = 2
+    code: ClassVar[int] = 3
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -111,6 +113,7 @@ class Measurement(Measures):
             del fields["decided_length"]
         return fields
 
+    @by_work()
     def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
         """Measure a trained model; rows (heads, certificates) and patterns go into its folder.
 

@@ -163,6 +163,7 @@ def variation_of_patterns(
     same, matched = _distances(patterns.double())
     mean, interval = mean_over_pairs(same, level=level)
     mean_matched, interval_matched = mean_over_pairs(matched, level=level)
+    interval, interval_matched = (each.clip(min=0) for each in (interval, interval_matched))
     return AttentionVariation(
         mean=mean,
         interval=interval,
