@@ -150,7 +150,7 @@ def main():
     print("and its rank correlation with the first row over seeds")
     for name in rows[0]:
         values = np.array([row[name] for row in rows])
-        found, tie = mean(values, 2000), correlation(values, measured, 2000)
+        found, tie = mean(values), correlation(values, measured, 2000)
         print(
             f"  {name:<24} {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]   "
             f"{tie.value:+.2f} [{tie.low:+.2f}, {tie.high:+.2f}]"

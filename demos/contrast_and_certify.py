@@ -12,8 +12,6 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from tl_dyck import run_study
 from tl_dyck.intervals import mean
 from tl_dyck.studies import Measurement, StudyConfig
@@ -40,7 +38,7 @@ def main():
     parser.add_argument("--jobs", type=int, help="worker processes; by default one per core")
     options = parser.parse_args()
 
-    rng, found = np.random.default_rng(0), {}
+    found = {}
     for weight in options.weights:
         measurement = Measurement(n_certified=options.prefixes, decided_length=0)
         config = StudyConfig(
@@ -61,7 +59,7 @@ def main():
     print("weight   " + "".join(f"{title:>26}" for title in MEASURES.values()))
     rows = {}
     for weight, models in found.items():
-        rows[weight] = {name: mean(models[name].to_numpy(float), 2000, rng) for name in MEASURES}
+        rows[weight] = {name: mean(models[name].to_numpy(float)) for name in MEASURES}
         cells = [estimate.text(".3f") for estimate in rows[weight].values()]
         print(f"{weight:<9g}" + "".join(f"{cell:>26}" for cell in cells))
 

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from tl_dyck import certify_language, get_config, load_task, train_seeds
+from tl_dyck.certify.deadline import by_work
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import mean
 from tl_dyck.models import lean_logits
@@ -47,6 +48,7 @@ def more_training(model, task, pool, steps, rate, seed):
         optimizer.step()
 
 
+@by_work()
 def decide(model, task, options):
     """Up to which length every prefix is proved, and wrong prefixes if there are any."""
     found = certify_language(
@@ -112,9 +114,9 @@ def main():
     print(f"\n{options.family}, {options.seeds} seeds; means [95 % intervals over seeds]")
     for name, values in (("before", before), ("fed back", after), ("as many steps", control)):
         done = sum(value == options.length for value in values)
-        found = mean(np.array(values, dtype=float), 2000).text(".1f")
+        found = mean(np.array(values, dtype=float)).text(".1f")
         print(f"  proved up to, {name:<14} {found}; {done} models up to {options.length}")
-    found = mean(np.array(after, dtype=float) - np.array(control, dtype=float), 2000)
+    found = mean(np.array(after, dtype=float) - np.array(control, dtype=float))
     print(f"  fed back less as many steps  {found.text('+.1f')}; {np.mean(fed):.0f} prefixes")
 
 

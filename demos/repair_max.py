@@ -183,8 +183,8 @@ def row(numbers: int, models: list[dict]) -> list[str]:
         str(sum(each["wrong"][0] > 0 for each in models)),
         f"{min(low):.2g} to {max(low):.2g}" + (", at least" if exact < len(inputs) else ""),
         f"{sum(same)} of {len(run)}" if run else "–",
-        f"{mean([*map(np.mean, seconds)], 2000).text('.1f')}, at most {max(map(max, seconds))}",
-        f"{mean(rounds, 2000).text('.1f')}",
+        f"{mean([*map(np.mean, seconds)]).text('.1f')}, at most {max(map(max, seconds))}",
+        f"{mean(rounds).text('.1f')}",
         f"{len(rounds)} of {len(models)}",
     ]
 

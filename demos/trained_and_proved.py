@@ -16,8 +16,6 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from tl_dyck import (
     accuracy_at_length,
     certify_language,
@@ -25,6 +23,7 @@ from tl_dyck import (
     prove_language,
     run_study,
 )
+from tl_dyck.certify.deadline import by_work
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import correlation, mean
 from tl_dyck.studies import Measurement, StudyConfig
@@ -58,6 +57,7 @@ HEAD = (
 
 
 @one_thread()
+@by_work()
 def provable_length(model, task, longest, seconds):
     """The greatest length, of those asked about, up to which every prefix is proved right."""
     first = certify_language(model, task, min(28, longest), time_limit=seconds)
@@ -66,12 +66,12 @@ def provable_length(model, task, longest, seconds):
     return certify_language(model, task, longest, time_limit=seconds).proved_to
 
 
-def _tie(models, key, rng):
+def _tie(models, key):
     """Rank correlation of a measure with the provable length; – if one is constant."""
     x, y = (models[name].to_numpy(float) for name in (key, "proved_to"))
     if len(set(x)) == 1 or len(set(y)) == 1:
         return "–"
-    return correlation(x, y, 2000, rng).text()
+    return correlation(x, y, 2000).text()
 
 
 def main():
@@ -86,7 +86,7 @@ def main():
     parser.add_argument("--jobs", type=int, help="worker processes; by default one per core")
     options = parser.parse_args()
 
-    rng, rows = np.random.default_rng(0), []
+    rows = []
     for place, name in enumerate(options.trainings):
         config = StudyConfig(
             families=(options.family,),
@@ -111,7 +111,7 @@ def main():
             if row.proved_to == options.length:
                 file = f"{list(TRAININGS).index(name)}-seed-{row.seed}.proof"
                 prove_language(run.model, study.task, options.length).save(proofs / file)
-        found = {key: mean(models[key].to_numpy(float), 2000, rng) for key in MEASURES}
+        found = {key: mean(models[key].to_numpy(float)) for key in MEASURES}
         proved = sorted(models["proved_to"].tolist())
         shares = ("long_accuracy_after_close", "forecast", "predicted")
         numbers = [found["entropy_gap"].text(".4f"), found["balance_violation"].text(".3f")]
@@ -123,7 +123,7 @@ def main():
             print(f"  {title:<46} {found[key].text(form)}")
         print(f"  provable lengths: {lengths(proved)}")
         for key in ("long_accuracy_after_close", "balance_violation"):
-            print(f"  rank correlation with {MEASURES[key][0]:<24} {_tie(models, key, rng)}")
+            print(f"  rank correlation with {MEASURES[key][0]:<24} {_tie(models, key)}")
     text = markdown(["training", *HEAD], rows)
     (Path(options.out) / options.family / "table.md").write_text(text, encoding="utf-8")
 

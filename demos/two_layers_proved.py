@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from tl_dyck import certify_language, load_task, train_seeds
+from tl_dyck.certify.deadline import by_work
 from tl_dyck.environment import one_thread
 from tl_dyck.files import read_json, write_json
 from tl_dyck.intervals import mean
@@ -37,6 +38,7 @@ RUN = 11  # up to here all prefixes are run
 
 
 @one_thread()
+@by_work()
 def decide(model, task, longest, seconds):
     """Up to which length every prefix is right, what comes after it, and processor seconds."""
     started = time.process_time()
@@ -62,7 +64,7 @@ def row(name, models, longest):
     said = [f"{after[what]} {what}" for what in ("right", "wrong", "open") if after[what]]
     if late:
         said.append(f"{np.median([each['seconds'] for each in late]):.0f} s each")
-    average = mean(np.array(lengths, dtype=float), 2000).text(".1f")
+    average = mean(np.array(lengths, dtype=float)).text(".1f")
     print(f"\n{name}: {average}; {counts}; right to {RUN}: {len(late)}; then {', '.join(said)}")
     return [name, str(len(models)), average, counts, str(len(late)), ", ".join(said) or "–"]
 

@@ -5,7 +5,7 @@ bracket, where the answer takes a stack, at lengths 400-500. Beside it: the accu
 moments of the numbers of matched pairs predict, through all of the model; that which the drift of
 matched pairs along one axis predicts in closed form; the drift; the balance violation of Wen et
 al. 2023; and the exact probability of error on all prefixes up to a length. Rank correlations over
-seeds, with 95 % bootstrap intervals.
+seeds, with 95 % intervals.
 
     python demos/what_predicts_length.py --seeds 40
 """
@@ -67,7 +67,7 @@ def main():
         ("predicted from drift", drifted),
         ("distance", abs(measured - drifted)),
     ):
-        found = mean(values, 2000)
+        found = mean(values)
         print(f"  {title:<32} {found.value:.3f} [{found.low:.3f}, {found.high:.3f}]")
     print("\nrank correlation with what is measured")
     for title in rows[0]:

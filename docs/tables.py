@@ -34,7 +34,8 @@ _OF_PARTS = ("edge", "depth", "feature")
 _SHOWN = ("tl-dyck", "torch", "transformer_lens")
 #: Of claims: what was measured, from which verdicts are read; and what they were, by which rule.
 _OF_CLAIMS = (
-    *("name", "value", "low", "high", "n_seeds", "unit", "correlation", "detectable"),
+    *("name", "value", "low", "high", "interval", "level", "n_seeds"),
+    *("unit", "correlation", "detectable"),
     *("beside", "positive", "negative", "reading", "rule", "verdict"),
 )
 
@@ -145,6 +146,7 @@ def _kept(asked: Record) -> list[tuple[str, Record, Record]]:
 
 def judge(record: Record) -> str:
     """A row per method, a column per kind of question; then how far sizes are off."""
+    from tl_dyck.estimates import Estimate
     from tl_dyck.studies.tables import markdown
 
     kinds = record["questions"]
@@ -165,8 +167,9 @@ def judge(record: Record) -> str:
     rows = [[name, *row, seconds[name]] for name, row in scores.items()]
     sizes = [[name, *row] for name, row in cells("off", sized).items()]
     hidden = [name for name in every if name not in scores]
+    interval = Estimate(value=0, low=0, high=0, n=0, kind="bootstrap").words("cases")
     text = (
-        f"AUROC [95 % bootstrap interval over cases], 0.5 is chance; blank: not asked. “Off by”: "
+        f"AUROC [{interval}], 0.5 is chance; blank: not asked. “Off by”: "
         f"Σ |said − true| / Σ true effect of what is asked, where a method says how large it is. "
         f"{record['suite']}: {record['cases']:,} cases, {record['facts']:,} questions. "
         f"Digest of what is true: {record['digest']}. {record['unasked']}"

@@ -83,7 +83,8 @@ def test_run_status_resume_results(file, tmp_path, monkeypatch):
     assert "12 of 12 runs done; 2 of them now" in flat(repaired.output)
 
     text = flat(call("sweep", "results", folder).output)
-    assert "95 % interval" in text
+    assert "95 % t intervals over seeds" in text
+    assert "prediction intervals" in text
     assert "1.1" in text
     by_x = flat(call("sweep", "results", folder, "--by", "x", "--metrics", "score").output)
     assert "score" in by_x

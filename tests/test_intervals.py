@@ -1,4 +1,4 @@
-"""Estimates over seeds, against plain bootstraps and loops; memory; samples that are too small."""
+"""Intervals: how often they hold what they are to hold, by simulation; and by hand."""
 
 from __future__ import annotations
 
@@ -6,59 +6,275 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tl_dyck import intervals
-from tl_dyck.intervals import correlation, distances, drawn_pair_mean, mean, regression
+from tl_dyck.estimates import ENDS, KINDS, Estimate, again_words, interval_words
+from tl_dyck.intervals import (
+    correlation,
+    difference,
+    distances,
+    drawn_pair_mean,
+    estimate,
+    left_out,
+    mean,
+    mean_over_pairs,
+    regression,
+    share,
+    t_interval,
+)
 
-values = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
+#: Law -> how it is drawn, its mean, and by how many points its coverage may differ from what is
+#: said. The last two are skewed so much that a few numbers do not show it; docs/coverage.py has
+#: what the pages say of them.
+LAWS = {
+    "normal": (lambda g, size: g.normal(3, 2, size), 3.0, 2.0),
+    "exponential": (lambda g, size: g.exponential(size=size), 1.0, 2.0),
+    "left": (lambda g, size: 1 - 0.1 * g.exponential(size=size), 0.9, 2.0),
+    "uniform": (lambda g, size: g.random(size), 0.5, 2.3),
+    "lognormal": (lambda g, size: g.lognormal(size=size), math.exp(0.5), 5.5),
+    "near an end": (lambda g, size: g.beta(9, 0.5, size), 9 / 9.5, 4.8),
+}
+SAMPLES = 40_000
 
 
-@given(values=values, level=st.sampled_from([0.5, 0.9, 0.95]), seed=st.integers(0, 9))
-def test_an_interval_is_that_of_its_resamples(values, level, seed):
-    sample = np.array(values)
-    index = np.random.default_rng(seed).integers(len(sample), size=(50, len(sample)))
-    low, high = np.quantile(sample[index].mean(1), [(1 - level) / 2, (1 + level) / 2])
-    found = mean(values, 50, seed, level=level)
-    assert (found.value, found.low, found.high) == pytest.approx(
-        (sample.mean(), low, high), rel=1e-12, abs=1e-9
+def covered(low, high, wanted) -> float:
+    """In percent."""
+    return 100 * float(((low <= wanted) & (wanted <= high)).mean())
+
+
+@pytest.mark.parametrize("n", [3, 8, 40])
+@pytest.mark.parametrize("law", LAWS)
+def test_an_interval_of_a_mean_covers(law, n):
+    draw, wanted, points = LAWS[law]
+    low, high = t_interval(draw(np.random.default_rng(n), (SAMPLES, n)))
+    assert covered(low, high, wanted) == pytest.approx(95, abs=points)
+
+
+@pytest.mark.parametrize(("n", "others"), [(3, 3), (8, 8), (40, 40), (8, 3), (5, 40)])
+@pytest.mark.parametrize("law", LAWS)
+def test_the_mean_of_other_seeds_is_where_it_is_said_to_be(law, n, others):
+    draw, _, points = LAWS[law]
+    generator = np.random.default_rng(n)
+    low, high = t_interval(draw(generator, (SAMPLES, n)), others=others)
+    again = draw(generator, (SAMPLES, others)).mean(-1)
+    assert covered(low, high, again) == pytest.approx(95, abs=points)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.99])
+def test_other_levels_are_held_as_well(level):
+    generator = np.random.default_rng(0)
+    low, high = t_interval(generator.normal(size=(SAMPLES, 12)), level=level)
+    assert covered(low, high, 0) == pytest.approx(100 * level, abs=1)
+
+
+def test_what_was_printed_before_does_not_cover():
+    """Percentiles of resamples of 8: the guard above would have seen them."""
+    generator = np.random.default_rng(0)
+    sample = generator.exponential(size=(2000, 8))
+    index = generator.integers(8, size=(2000, 400, 8))
+    means = np.take_along_axis(sample[:, None], index, axis=-1).mean(-1)
+    low, high = np.quantile(means, [0.025, 0.975], axis=-1)
+    assert covered(low, high, 1.0) < 88
+
+
+def test_eight_runs_again_are_in_the_prediction_interval_and_not_in_the_other():
+    """The interval of a mean is no place for another mean: a fifth of them is outside."""
+    generator = np.random.default_rng(1)
+    sample = generator.normal(size=(SAMPLES, 8))
+    again = generator.normal(size=(SAMPLES, 8)).mean(-1)
+    assert covered(*t_interval(sample), again) < 88
+    assert covered(*t_interval(sample, others=8), again) > 93
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12),
+    st.sampled_from([0.5, 0.9, 0.95]),
+    st.floats(-5, 5),
+)
+def test_symmetric_numbers_have_the_interval_of_t(values, level, shift):
+    """And the prediction interval by its formula, t s √(1/n + 1/m)."""
+    sample = np.array([*values, *(-value for value in values)])
+    n = len(sample)
+    found = mean(sample + shift, level=level)
+    s = sample.std(ddof=1)
+    tails = {4: 0.6, 6: 0.75}.get(n, 1.0)
+    top = stats.t.ppf(1 - (1 - level) / 2 * tails, n - 1)
+    about = {"rel": 1e-6, "abs": 1e-6 * (1 + abs(sample).max())}
+    width = found.high - found.low
+    assert width == pytest.approx(2 * top * s * math.sqrt(1 / n), **about)
+    again = found.again_high - found.again_low
+    assert again == pytest.approx(2 * top * s * math.sqrt(2 / n), **about)
+    assert found.n == n
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=12), st.floats(0.1, 10))
+def test_intervals_hold_the_mean_and_move_with_the_unit(values, factor):
+    found, scaled = mean(values), mean([-factor * value for value in values])
+    room = 1e-9 * (1 + max(map(abs, values)))
+    assert found.low - room <= found.value <= found.high + room
+    assert found.again_low - room <= found.low
+    assert found.high <= found.again_high + room
+    about = {"rel": 1e-6, "abs": 1e-6 * (1 + max(map(abs, values)))}
+    assert (scaled.low, scaled.high) == pytest.approx(
+        (-factor * found.high, -factor * found.low), **about
     )
-    assert found.n == len(values)
 
 
-def test_a_generator_goes_on_where_it_stood():
-    first = np.random.default_rng(3)
-    found = [mean([1.0, 2.0, 4.0], 20, first) for _ in range(2)]
-    assert found[0].low == mean([1.0, 2.0, 4.0], 20, 3).low
-    second = np.random.default_rng(3)
-    second.integers(3, size=(20, 3))
-    assert found[1] == mean([1.0, 2.0, 4.0], 20, second)
-
-
-def test_many_values_need_little_memory(monkeypatch):
-    """What is drawn does not depend on how much is drawn at once."""
-    sample = np.random.default_rng(0).normal(size=1001)
-    whole = mean(sample, 500, 1)
-    monkeypatch.setattr(intervals, "_DRAWN", 5000)
-    few = mean(sample, 500, 1)
-    assert (few.low, few.high) == pytest.approx((whole.low, whole.high), rel=1e-12)
-    width = 2 * 1.96 * sample.std() / math.sqrt(len(sample))
-    assert whole.high - whole.low == pytest.approx(width, rel=0.2)
+def test_an_interval_leans_to_where_the_numbers_are_rare():
+    found = mean([0.99, 0.98, 0.99, 0.97, 0.99, 0.98, 0.99, 0.80])
+    assert found.value - found.low > 2 * (found.high - found.value)
 
 
 def test_too_few_for_an_interval():
-    one, none = mean([7.0], 10), mean([], 10)
+    one, none = mean([7.0]), mean([])
     assert (one.value, one.n, one.text()) == (7.0, 1, "7.00")
     assert math.isnan(one.low)
-    assert math.isnan(one.high)
+    assert math.isnan(one.again_high)
     assert math.isnan(none.value)
     assert none.n == 0
 
 
-samples = st.lists(st.integers(-1000, 1000).map(lambda x: x / 100), min_size=4, max_size=9)
+def test_equal_numbers_have_no_width():
+    found = mean([0.5] * 8)
+    assert (found.low, found.high, found.again_low) == (0.5, 0.5, 0.5)
+
+
+# --- pairs, clusters, the jackknife ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [3, 8, 40])
+def test_differences_are_paired_and_cover(n):
+    """What both have in common is large; by seed, as a table has them, in any order."""
+    generator = np.random.default_rng(n)
+    common = generator.normal(0, 10, size=(SAMPLES, n))
+    after = common + 1 + generator.normal(size=(SAMPLES, n))
+    before = common + generator.exponential(size=(SAMPLES, n)) - 1
+    assert covered(*t_interval(after - before), 1.0) == pytest.approx(95, abs=2)
+
+    first = pd.Series(after[0], index=range(n))
+    second = pd.Series(before[0], index=range(n)).sample(frac=1, random_state=1)
+    found = difference(first, pd.concat([second, pd.Series({99: 5.0})]))
+    known = mean(after[0] - before[0])
+    assert (found.value, found.low, found.n) == pytest.approx((known.value, known.low, n))
+    assert found.high - found.low < mean(after[0]).high - mean(after[0]).low
+
+
+def test_a_pair_without_a_number_does_not_count():
+    assert difference({1: 2.0, 2: math.nan, 3: 5.0}, {1: 1.0, 2: 1.0, 3: 1.0}).n == 2
+    assert difference({1: 2.0}, {2: 1.0}).n == 0
+
+
+def test_the_runs_of_a_seed_count_as_one():
+    generator = np.random.default_rng(0)
+    per_seed = generator.normal(size=6)
+    often = np.repeat(per_seed, 4)
+    found = mean(often, clusters=np.repeat([5, 3, 9, 1, 0, 7], 4))
+    known = mean(per_seed)
+    assert (found.value, found.low, found.high, found.n) == pytest.approx(
+        (known.value, known.low, known.high, 6)
+    )
+    uneven = mean([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0], clusters=np.array([7, 3, 3, 3, 3, 3, 4]))
+    assert (uneven.value, uneven.n) == (pytest.approx(1), 3)
+
+
+@pytest.mark.parametrize(("n", "samples"), [(8, 4000), (40, 400)])
+def test_an_interval_over_pairs_of_models_covers(n, samples):
+    """Squared distances of points in six dimensions, twice the variance of each on average."""
+    generator = np.random.default_rng(n)
+    points = generator.normal(size=(samples, n, 6))
+    apart = ((points[:, :, None] - points[:, None]) ** 2).sum(-1)
+    value, ends = mean_over_pairs(np.moveaxis(apart, 0, -1))
+    assert value.mean() == pytest.approx(12, rel=0.02)
+    assert covered(ends[:, 0], ends[:, 1], 12.0) == pytest.approx(95, abs=2.5)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=9))
+def test_the_jackknife_of_a_mean_is_the_mean(values):
+    sample = np.array(values)
+    without = np.array([np.delete(sample, each).mean() for each in range(len(sample))])
+    found, known = left_out(float(sample.mean()), [without]), mean(sample)
+    assert (found.low, found.high) == pytest.approx((known.low, known.high), rel=1e-6, abs=1e-6)
+    assert found.n == len(sample)
+
+
+def test_two_kinds_of_models_have_welchs_interval():
+    generator = np.random.default_rng(3)
+    a, b = generator.normal(0, 3, 10), generator.normal(0, 1, 7)
+    a, b = np.concatenate([a, -a]), np.concatenate([b, -b])  # no skewness
+    value = float(a.mean() - b.mean())
+    without = [
+        np.array([np.delete(a, i).mean() - b.mean() for i in range(len(a))]),
+        np.array([a.mean() - np.delete(b, i).mean() for i in range(len(b))]),
+    ]
+    found = left_out(value, without)
+    known = stats.ttest_ind(a, b, equal_var=False).confidence_interval()
+    assert (found.low, found.high) == pytest.approx((known.low, known.high), rel=1e-6)
+    assert math.isnan(left_out(value, [np.array([1.0, math.nan]), without[1]]).low)
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def test_words_are_made_from_the_interval():
+    assert mean([1.0, 2.0, 4.0]).words() == "95 % t interval over seeds, corrected for skewness"
+    assert share(3, 4, level=0.9).words("models").startswith("90 % interval over models (exact")
+    tie = correlation(np.arange(9.0), np.arange(9.0), 20)
+    assert tie.words("") == "95 % bootstrap interval"
+    found = interval_words([mean([1.0, 2.0]), share(1, 2), mean([3.0, 5.0]), mean([1.0])])
+    assert found.count("t intervals") == 1
+    assert found.endswith(", or 95 % intervals over seeds (exact: Clopper and Pearson)")
+    assert interval_words([mean([1.0])]) == "no intervals"
+    assert again_words([mean([1.0]).ends()]).startswith("not")
+    assert again_words([mean([1.0, 2.0], level=0.9).ends()]).startswith("90 % prediction")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_of_a_table_has_all_of_an_interval(kind):
+    found = Estimate(value=1.0, low=0.5, high=2.0, n=4, kind=kind, level=0.9, again_low=0.1)
+    row = {"mean": found.value, "n": found.n, **found.ends()}
+    assert tuple(found.ends()) == ENDS
+    assert repr(Estimate.of(row)) == repr(found)
+    assert interval_words(pd.DataFrame([row])) == interval_words([found])
+    assert found.times(10).text(".0f") == "10 [5, 20]"
+
+
+# --- what is resampled ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("strength", "n"), [(0.0, 8), (0.5, 8), (0.5, 40), (0.9, 40)])
+def test_an_interval_of_a_correlation_covers(strength, n):
+    generator = np.random.default_rng(7)
+    known = 6 / math.pi * math.asin(strength / 2)  # of a normal law (Pearson 1907)
+    hits = 0
+    for seed in range(400):
+        x, noise = generator.normal(size=(2, n))
+        found = correlation(x, strength * x + math.sqrt(1 - strength**2) * noise, 200, seed)
+        hits += found.low <= known <= found.high
+    assert hits / 4 == pytest.approx(95, abs=3)
+
+
+def test_few_models_have_no_interval_of_a_correlation():
+    assert math.isnan(correlation(np.arange(7.0), np.arange(7.0), 50).low)
+    clusters = np.repeat(np.arange(7), 3)
+    assert math.isnan(correlation(np.arange(21.0), np.arange(21.0), 50, clusters=clusters).low)
+
+
+@pytest.mark.parametrize("n", [8, 40, 200])
+def test_widened_percentiles_are_as_wide_as_t(n):
+    generator = np.random.default_rng(n)
+    sample = np.concatenate([found := generator.normal(size=n // 2), -found])
+    drawn = sample[generator.integers(n, size=(20_000, n))].mean(1)
+    found = estimate(0.0, drawn, n, widened=True)
+    width = 2 * stats.t.ppf(0.975, n - 1) * sample.std(ddof=1) / math.sqrt(n)
+    assert found.high - found.low == pytest.approx(width, rel=0.05)
+    assert found.kind == "bootstrap"
+
+
+samples = st.lists(st.integers(-1000, 1000).map(lambda x: x / 100), min_size=8, max_size=12)
 
 
 @given(st.data())
@@ -76,14 +292,13 @@ def test_rank_correlation(data):
 
 
 def test_clusters_are_resampled_whole():
-    """Models of one seed go together: with one cluster alone, nothing varies."""
-    x, y = np.array([1.0, 2, 3, 4]), np.array([1.0, 3, 2, 4])
-    whole = correlation(x, y, 20, 0, clusters=np.zeros(4))
-    assert whole.low == whole.high == pytest.approx(whole.value)
-    assert whole.n == 1
-    apart = correlation(x, y, 200, 0, clusters=np.arange(4))
-    assert apart.low < whole.value
-    assert apart.n == 4
+    """Models of one seed go together: ten copies of each tell nothing more."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(2, 9))
+    once = correlation(x, y, 400)
+    often = correlation(np.tile(x, 10), np.tile(y, 10), 400, clusters=np.tile(np.arange(9), 10))
+    assert (often.value, often.n) == (pytest.approx(once.value), 9)
+    assert (often.low, often.high) == pytest.approx((once.low, once.high), abs=0.05)
 
 
 def test_regression_is_least_squares_with_its_interval():
@@ -117,14 +332,3 @@ def test_distances_between_models():
     ]  # a model drawn twice is still itself
     assert drawn_pair_mean(square, rows, rows, True) == pytest.approx(np.mean(pairs))
     assert math.isnan(drawn_pair_mean(square, np.array([1, 1]), np.array([1, 1]), True))
-
-
-def test_the_runs_of_a_seed_are_resampled_together():
-    """Of two seeds, one run and five: 0, twice 5/6, 1, with equal chances; no mean of means."""
-    numbers, seeds = np.array([0.0, 1, 1, 1, 1, 1]), np.array([7, 3, 3, 3, 3, 3])
-    found = mean(numbers, 4000, level=0.1, clusters=seeds)
-    assert found.value == pytest.approx(5 / 6)
-    assert (found.low, found.high) == pytest.approx((5 / 6, 5 / 6))
-    assert found.n == 2
-    wide = mean(numbers, 4000, clusters=seeds)
-    assert (wide.low, wide.high) == (0, 1)

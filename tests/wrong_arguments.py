@@ -39,7 +39,6 @@ EMPTY = {"ignore", "modes", "hooks"}
 NONE = {"metric", "labels", "where", "chunk", "options", "ignore", "finetune", "leave_one_out"}
 NONE |= {"language", "measures", "distribution", "text", "data", "head"}
 INTEGER = {"n", "seed", "chunk", "ignore", "steps", "batch_size", "n_eval", "log_every", "lengths"}
-INTEGER |= {"n_bootstrap"}
 SKIPPED = {"progress"}
 
 
@@ -58,14 +57,14 @@ def calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
         yield tuned, both | {"options": options, "progress": False}
     yield ablation.measure_heads, both | {"modes": ("zero",), "n": 4}
     yield FinetuneConfig, {}
-    yield ablation.compare_importance, {"heads": [heads, heads], "n_bootstrap": 10}
+    yield ablation.compare_importance, {"heads": [heads, heads]}
     yield ablation.attention_entropy, both
     yield ablation.pattern_drift, {"before": model, "after": model, "data": tokens}
     yield ablation.log_likelihood, {"logits": torch.zeros(*tokens.shape, 5), "tokens": tokens}
     yield probes.load_probe, {"name": "stack_likeness"}
     yield probes.takes_many, {"probe": probes.stack_likeness}
     yield probes.accuracy_at_length, {"model": minimal, "lengths": 30, "n": 10}
-    yield probes.attention_variation, {"models": [model, model], "n_bootstrap": 10}
+    yield probes.attention_variation, {"models": [model, model]}
     means = {"first_layer": "means", "head": 0, "n": 50}
     yield probes.balance_violation, {"model": model, "data": task, **means}
     yield probes.pair_drift, {"model": minimal}

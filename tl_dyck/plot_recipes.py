@@ -161,7 +161,7 @@ def _means(
     ]
     table = pd.DataFrame(rows, columns=["row", "mean", "low", "high"])
     return Series(
-        name="mean over seeds, 95% interval",
+        name="mean over seeds, with its interval",
         x=table["mean"],
         y=table["row"],
         color="@ink",

@@ -121,7 +121,6 @@ def experiment(folder: Path) -> Ablation:
         d_model=9,
         training=TrainConfig(steps=5, check_every=5, check_size=10, batch_size=4),
         config=CONFIG,
-        n_bootstrap=20,
         n_jobs=1,
         progress=False,
     )

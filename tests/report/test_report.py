@@ -149,7 +149,7 @@ def test_the_report_of_a_study_shows_its_ablation(tiny_study, tmp_path):
     runs = [found.folder for found in find_models(tmp_path, {"model": "gpt"})[:2]]
     config = AblateConfig(finetune=None, leave_one_out=None, n=10)
     out = tmp_path / "ablation"
-    ablate_runs(runs, out, config=config, n_bootstrap=5, n_jobs=1, progress=False)
+    ablate_runs(runs, out, config=config, n_jobs=1, progress=False)
     moved = replace(tiny_study, folder=tmp_path)
     page = read_page(write_report(moved, tmp_path / "new.html"))
     sections = [section.attributes["id"] for section in page.find("main")[0].find("section")]

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from tests.runs import toys
 from tests.runs.test_execute import go
+from tl_dyck.estimates import ENDS
 from tl_dyck.files import CorruptFileError
+from tl_dyck.intervals import mean
 from tl_dyck.runs import (
     SweepError,
     aggregate,
@@ -123,8 +125,8 @@ def test_means_by_hand(folder, metrics):
     metrics["b", 3]["sparse"] = 7
     go({"grid": {"key": ["a", "b"]}, "common": {"same": 1}, "seeds": 6}, folder, table_of)
     table = load_results(folder)
-    means = aggregate(table, n_bootstrap=200)
-    columns = ["metric", "n", "seeds", "failed", "mean", "low", "high", "std", "pooled"]
+    means = aggregate(table)
+    columns = ["metric", "n", "seeds", "failed", "mean", *ENDS, "std", "pooled"]
     assert list(means) == ["key", *columns]
     assert list(means["n"]) == list(means["seeds"])
     assert set(means["pooled"]) == {""}
@@ -149,7 +151,7 @@ def test_means_by_hand(folder, metrics):
             assert math.isnan(row["std"])
             continue
         assert row["std"] == pytest.approx(np.std(numbers, ddof=1))
-    assert aggregate(table, n_bootstrap=200).equals(means)
+    assert aggregate(table).equals(means)
     assert found.loc[("b", "sparse"), "mean"] == 7
 
 
@@ -181,31 +183,47 @@ def test_means_by_other_columns(folder, metrics):
 def test_runs_of_one_seed_are_no_seeds(folder, metrics):
     """Two learning rates of three seeds, and one run more: what varies is said, seeds are counted.
 
-    The interval is that of every resample of whole seeds.
+    The interval is that of a ratio of two sums over seeds.
     """
     numbers = {("a", 0): 1.0, ("b", 0): 9.0, ("a", 1): 2.0, ("b", 1): 12.0, ("a", 2): 5.0}
     for place, value in numbers.items():
         metrics[place] = {"m": value}
     metrics["b", 2] = ValueError("no")
     go({"grid": {"key": ["a", "b"]}, "common": {"same": 1}, "seeds": 3}, folder, table_of)
-    (row,) = aggregate(load_results(folder), ["m"], by=["same"], n_bootstrap=4000).to_dict(
-        "records"
-    )
+    (row,) = aggregate(load_results(folder), ["m"], by=["same"]).to_dict("records")
     assert (row["n"], row["seeds"], row["failed"]) == (5, 3, 1)
     assert row["pooled"] == "2 values of key pooled"
     assert row["mean"] == pytest.approx(np.mean([*numbers.values()]))
-    of_seed = [[value for (_, s), value in numbers.items() if s == seed] for seed in range(3)]
-    every = [
-        np.mean([value for seed in drawn for value in of_seed[seed]])
-        for drawn in itertools.product(range(3), repeat=3)
-    ]
-    for edge, level in ((row["low"], 0.025), (row["high"], 0.975)):
-        below = np.mean([mean < edge - 1e-9 for mean in every])
-        upto = np.mean([mean <= edge + 1e-9 for mean in every])
-        assert below - 0.015 <= level <= upto + 0.015
+    values, seeds = np.array([*numbers.values()]), np.array([seed for _, seed in numbers])
+    found = mean(values, clusters=seeds)
+    assert (row["low"], row["high"]) == pytest.approx((found.low, found.high))
+    alone = mean(values)  # five runs are not five seeds
+    assert row["high"] - row["low"] > 1.1 * (alone.high - alone.low)
     (row,) = aggregate(load_results(folder), ["m"], by=["seed"])[:1].to_dict("records")
     assert (row["n"], row["seeds"], row["pooled"]) == (2, 1, "2 values of key pooled")
     assert math.isnan(row["low"])
+
+
+def test_an_interval_does_not_depend_on_what_else_is_asked(folder, metrics):
+    """Any metrics, in any order, of any points: every row is that of the whole table."""
+    drawn = random.Random(3)
+    names = ["long", "loss", "share", "depth"]
+    for key, seed in itertools.product("abcd", range(5)):
+        metrics[key, seed] = {name: drawn.expovariate(1) for name in names}
+        metrics[key, seed]["loss"] = None if key == "b" else drawn.random()
+    go({"grid": {"key": [*"abcd"]}, "seeds": 5}, folder, table_of)
+    results = load_results(folder)
+    whole = aggregate(results).set_index(["key", "metric"])
+    assert np.isfinite(whole.drop(index=("b", "loss"), errors="ignore")["low"].astype(float)).all()
+    for _ in range(20):
+        some = drawn.sample(names, drawn.randint(1, 4))
+        keys = drawn.sample("abcd", drawn.randint(2, 4))
+        rows = results[results["key"].isin(keys)]
+        found = aggregate(rows.sample(frac=1, random_state=0), some).set_index(["key", "metric"])
+        assert len(found) == len(some) * len(keys)
+        for at, row in found.iterrows():
+            for name in ("mean", "low", "high", "again_low", "again_high"):
+                assert row[name] == pytest.approx(whole.loc[at, name], rel=1e-12, nan_ok=True)
 
 
 # --- status ---------------------------------------------------------------------------------------

@@ -84,7 +84,6 @@ def paper(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
 
 def ablation(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
     config = AblateConfig(finetune=SMALL, leave_one_out=None, n=4)
-    how["n_bootstrap"] = 5
     size: dict[str, Any] = {"layers": (1,), "n_heads": 2, "d_model": 6, "tasks": ("dyck-2-4",)}
     found = ablate_trained(folder, seeds=seeds, training=TRAINING, config=config, **size, **how)
     return found.comparison.heads

@@ -131,7 +131,7 @@ def test_a_correlation_that_would_be_seen_is_seen_four_times_in_five(kind, limit
         x, noise = generator.normal(size=(2, n))
         pearson = 2 * math.sin(math.pi * spearman / 6)
         y = pearson * x + math.sqrt(1 - pearson**2) * noise
-        found = correlation(x, y, 400, generator)
+        found = correlation(x, y, 400, int(generator.integers(2**31)))
         return Measured(estimate=found, reading="", correlation=True)
 
     def judged(found):

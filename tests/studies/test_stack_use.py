@@ -290,7 +290,6 @@ TINY = StackUseScale(
     name="tiny",
     seeds=2,
     steps=3,
-    n_bootstrap=20,
     measurement=StackUseMeasurement(n_accuracy=10, n_far=40, n_depth=20, n_pairs=16),
 )
 

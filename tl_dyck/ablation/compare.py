@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, SupportsIndex, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from scipy import stats
 from tl_dyck.ablation.figures import importance_dots
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY
 from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, check_draws, check_seed
+from tl_dyck.check import WrongTypeError
 from tl_dyck.intervals import mean
 from tl_dyck.plot_recipes import as_figure
 
@@ -57,14 +57,12 @@ class ImportanceComparison:
         heads: one row per head of every model: group, model, layer, head, and the measures.
         correlations: one row per group and pair of measures a, b: the mean over models of the rank
             correlation over the heads of a model, spearman and kendall (τ_b), each with low and
-            high; n_models, and n_left_out, models in which it is not defined because a measure is
-            the same for all heads.
-        n_bootstrap: resamples for each interval, a 95 % percentile bootstrap over models.
+            high; interval (its kind) and level; n_models, and n_left_out, models in
+            which it is not defined because a measure is the same for all heads.
     """
 
     heads: pd.DataFrame
     correlations: pd.DataFrame
-    n_bootstrap: int = 2000
 
     @checked
     def correlation(self, group: str, a: str, b: str) -> pd.Series[Any]:
@@ -137,27 +135,20 @@ class ImportanceComparison:
 @checked
 def compare_importance(
     heads: pd.DataFrame | Sequence[pd.DataFrame],
-    *,
-    n_bootstrap: SupportsIndex = 2000,
-    seed: SupportsIndex = 0,
 ) -> ImportanceComparison:
     """Rank correlations between all measures of heads, over models.
 
     A correlation is taken over the heads of one model and averaged over models, so that differences
-    between models do not count as agreement. Models (seeds) are what is resampled, since the heads
-    of one model are not independent.
+    between models do not count as agreement. Intervals are over models (seeds), since the heads of
+    one model are not independent.
 
     Args:
         heads: one table per model, as `measure_heads` returns it, with layer and head; or one table
             of all, with a column "model", and "group" if there are groups.
-        n_bootstrap: resamples.
-        seed: of the resampling.
 
     Raises:
         ValueError: no tables, fewer than two measures, or columns that are not there.
     """
-    seed = check_seed(seed)
-    n_bootstrap = check_draws(n_bootstrap, "n_bootstrap")
     table = _one_table(heads)
     known = [name for name in _MEASURES if name in table]
     missing = [name for name in ("model", "layer", "head") if name not in table]
@@ -168,7 +159,6 @@ def compare_importance(
         )
     if len(known) < 2:
         raise ValueError(f"to compare takes two measures, but there are {known or 'none'}")
-    generator = np.random.default_rng(seed)
     rows = []
     for group, part in table.groupby("group", sort=False):
         models = [model for _, model in part.groupby("model", sort=False)]
@@ -182,14 +172,11 @@ def compare_importance(
             defined = each[np.isfinite(each).all(1)]
             row: dict[str, Any] = {"group": group, "a": a, "b": b}
             for index, name in enumerate(("spearman", "kendall")):
-                found = mean(defined[:, index], n_bootstrap, generator)
+                found = mean(defined[:, index])
                 row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+                row |= {"interval": found.kind, "level": found.level}
             rows.append({**row, "n_models": len(models), "n_left_out": len(models) - len(defined)})
-    return ImportanceComparison(
-        heads=table,
-        correlations=pd.DataFrame(rows),
-        n_bootstrap=n_bootstrap,
-    )
+    return ImportanceComparison(heads=table, correlations=pd.DataFrame(rows))
 
 
 def _one_table(heads: pd.DataFrame | Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -303,7 +290,7 @@ def _recovered(found: ImportanceComparison, group: str, frozen: str) -> Answer:
     said, means = [], []
     for name in (frozen, "leave-one-out"):
         per_model = part.groupby("model", sort=False)[name].mean().dropna().to_numpy(float)
-        cost = mean(per_model, found.n_bootstrap)
+        cost = mean(per_model)
         means.append(cost.value)
         said.append(cost.text(".4f"))
     share = means[1] / means[0] if means[0] > 0 else math.nan
@@ -329,7 +316,7 @@ def _moved(found: ImportanceComparison, group: str) -> Answer | None:
     per_model = part.groupby("model", sort=False)["drift"].mean().dropna().to_numpy(float)
     if not len(per_model):
         return None
-    moved = mean(per_model, found.n_bootstrap)
+    moved = mean(per_model)
     text = f"While heads were removed, the patterns of those still open moved by {moved.text()}"
     text += (
         f" (squared Frobenius norm, mean of {len(per_model)} model{'s' * (len(per_model) != 1)})"

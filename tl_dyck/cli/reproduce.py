@@ -47,6 +47,7 @@ def reproduce(
     Writes [bold]reproduce.html[/bold], claims.md and claims.json. What is already in the folder is
     kept.
     """
+    from tl_dyck.estimates import interval_words
     from tl_dyck.report import write_report
     from tl_dyck.studies import reproduction
     from tl_dyck.studies.claims import tally
@@ -60,5 +61,6 @@ def reproduce(
     )
     columns = {"claim": "{name}", "measured": "{measured}", "verdict": "{verdict}"}
     yield Rows("claims", done.claims, columns)
-    yield f"{tally(done.claims)}. Intervals: 95% over seeds; verdicts: 5% for all rows together."
+    yield f"{tally(done.claims)}. Intervals: {interval_words(done.claims)}."
+    yield "Verdicts: 5% for all rows together."
     yield Saved("Report", write_report(done))

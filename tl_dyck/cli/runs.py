@@ -251,7 +251,7 @@ def results(
     ] = None,
     out: Annotated[Path | None, out_file("One row a run: .parquet or .csv.")] = None,
 ) -> Answer:
-    """Means over seeds with 95 % bootstrap intervals; or the table of all runs as a file."""
+    """Means over seeds, with intervals, also of as many others; or all runs as a file."""
     existing(folder)
     if out is not None and out.suffix not in (".parquet", ".csv"):
         raise ValueError(f"results go to a file that ends with .parquet or .csv, not {str(out)!r}")
@@ -294,6 +294,8 @@ def _metrics(text: str, known: Sequence[str]) -> list[str]:
 
 def _said(means: pd.DataFrame) -> Answer:
     """A table for each metric."""
+    from tl_dyck.estimates import again_words, ends_text, interval_words
+
     groups = [str(name) for name in means.columns[: list(means.columns).index("metric")]]
     pooled = list(dict.fromkeys(text for text in means["pooled"] if text))
     counts = ("seeds", "runs") if pooled else ("seeds",)
@@ -302,16 +304,16 @@ def _said(means: pd.DataFrame) -> Answer:
         for _, row in found[:_POINTS].iterrows():
             numbers = [f"{row['seeds']}", f"{row['n']}"][: len(counts)]
             numbers[-1] += f" (+ {row['failed']} failed)" if row["failed"] else ""
-            interval = "" if row["low"] != row["low"] else f"[{row['low']:.4g}, {row['high']:.4g}]"
+            intervals = [ends_text(row[f"{at}low"], row[f"{at}high"]) for at in ("", "again_")]
             mean = "–" if row["mean"] != row["mean"] else f"{row['mean']:.4g}"
-            cells.append([*(str(row[name]) for name in groups), *numbers, mean, interval])
-        yield text_table((*groups, *counts, str(metric), "95 % interval"), cells)
+            cells.append([*(str(row[name]) for name in groups), *numbers, mean, *intervals])
+        yield text_table((*groups, *counts, str(metric), "interval", "other seeds"), cells)
         yield Text()
     if len(found) > _POINTS:
         yield f"{len(found) - _POINTS:,} more groups: --by makes fewer, --out writes all to a file."
     for text in pooled:
         yield f"{text}: a mean is over all of them; --by keeps them apart."
-    yield "Means over seeds, with bootstrap intervals over seeds."
+    yield f"Means, with {interval_words(means)}. Other seeds: {again_words(means)}."
 
 
 @sweep_app.command(cls=Command)

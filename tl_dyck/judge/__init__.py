@@ -16,6 +16,7 @@ and the answer, which is proved, or computed on every prefix of a small language
 
 from tl_dyck.face import make_callable
 from tl_dyck.judge.cases import list_kinds, make_case
+from tl_dyck.judge.compare import compare_methods
 from tl_dyck.judge.declarations import (
     combine_methods,
     declare_method,
@@ -60,6 +61,7 @@ __all__ = [
     "Scores",
     "Suite",
     "combine_methods",
+    "compare_methods",
     "declare_method",
     "find_directions",
     "head_truths",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from tl_dyck.runs.store import STOPPERS
 
 Floats = NDArray[np.float64]
 
-_BOOTSTRAP = 1000
+N_BOOTSTRAP = 1000
 
 
 @checked
@@ -263,16 +263,16 @@ def _rates(
 
 
 @checked
-def score_table(rows: pd.DataFrame, *, n_bootstrap: int = _BOOTSTRAP) -> pd.DataFrame:
+def score_table(rows: pd.DataFrame, *, n_bootstrap: int = N_BOOTSTRAP) -> pd.DataFrame:
     """Scores of methods, from the rows of `ask` with a column "method".
 
     Returns:
         Indexed by method and kind of question: auroc, accuracy (at the method's own threshold),
         false_alarms (share of "no" that it calls yes), misses (share of "yes" that it calls no),
         off (Σ |said − size| / Σ size, where it says how large effects are), each with ``_low`` and
-        ``_high``, the 95 % percentile bootstrap interval over cases; n
-        (questions), yes (share), cases; seconds and passes through the model that the method takes
-        for a case, all its questions together.
+        ``_high``, its interval over cases, which are resampled with all their questions; kind and
+        level of these intervals; n (questions), yes (share), cases; seconds and passes through the
+        model that the method takes for a case, all its questions together.
     """
     found = []
     each_case = rows.groupby(["method", "case"])[["seconds", "passes"]].sum()
@@ -285,6 +285,7 @@ def score_table(rows: pd.DataFrame, *, n_bootstrap: int = _BOOTSTRAP) -> pd.Data
         row: dict[str, Any] = {"method": method, "question": question}
         for name, value in _with_intervals(group, n_bootstrap).items():
             row |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
+            row |= {"interval": value.kind, "level": value.level}
         row |= {
             "n": len(group),
             "yes": float(group["answer"].mean()),
@@ -297,22 +298,40 @@ def score_table(rows: pd.DataFrame, *, n_bootstrap: int = _BOOTSTRAP) -> pd.Data
 
 def _with_intervals(group: pd.DataFrame, n_bootstrap: int) -> dict[str, Estimate]:
     """Rates and their intervals; resampled are cases, with all their questions."""
-    answers = group["answer"].to_numpy(dtype=bool)
-    scores = group["score"].to_numpy(dtype=float)
-    size = group["size"].to_numpy(dtype=float)
-    off = np.abs(group["said"].to_numpy(dtype=float) - size)
-    cases = [np.flatnonzero(group["case"].to_numpy() == name) for name in group["case"].unique()]
+    rates, drawn, n = resampled([group], n_bootstrap)
+    return {
+        name: estimate(value, np.array([each[name] for each in drawn[0]]), n, widened=True)
+        for name, value in rates[0].items()
+    }
+
+
+def resampled(
+    groups: Sequence[pd.DataFrame], n_bootstrap: int
+) -> tuple[list[dict[str, float]], list[list[dict[str, float]]], int]:
+    """Rates of rows of the same cases: of all, and of the same resampled cases; number of cases.
+
+    What is drawn depends on how many cases there are, and not on their order or on other groups.
+    """
+    whole = [group.sort_values(["case", "target"], kind="stable") for group in groups]
+    numbers = [
+        {
+            "answers": group["answer"].to_numpy(dtype=bool),
+            "scores": group["score"].to_numpy(dtype=float),
+            "off": (group["said"] - group["size"]).abs().to_numpy(dtype=float),
+            "size": group["size"].to_numpy(dtype=float),
+        }
+        for group in whole
+    ]
+    names = whole[0]["case"].to_numpy()
+    cases = [np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())]
     generator = np.random.default_rng(0)
-    drawn: dict[str, list[float]] = {}
+    drawn: list[list[dict[str, float]]] = [[] for _ in groups]
     for _ in range(n_bootstrap if len(cases) > 1 else 0):
         chosen = generator.integers(len(cases), size=len(cases))
         index = np.concatenate([cases[place] for place in chosen])
-        for name, value in _rates(answers[index], scores[index], off[index], size[index]).items():
-            drawn.setdefault(name, []).append(value)
-    return {
-        name: estimate(value, np.array(drawn.get(name, [])), len(cases))
-        for name, value in _rates(answers, scores, off, size).items()
-    }
+        for into, of in zip(drawn, numbers, strict=True):
+            into.append(_rates(**{name: column[index] for name, column in of.items()}))
+    return [_rates(**of) for of in numbers], drawn, len(cases)
 
 
 def most_misleading(answers: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,6 @@ from tl_dyck.language.symbols import Language
 _LARGEST_ID = 2**63 - 1  # of a tensor
 
 
-_MOST_IDS = 10_000_000  # ids of a model: the largest vocabularies have some hundred thousand
 
 
 class VocabularyError(DyckError, ValueError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 
+from tl_dyck.estimates import again_words, interval_words
 from tl_dyck.plot_recipes import dots
 from tl_dyck.plots import COLORS, SYMBOLS, Line, Plot, Series, for_plotly, scatter
 from tl_dyck.report.markup import percent
@@ -14,7 +16,6 @@ from tl_dyck.studies import Study
 
 #: What a mark is that stands for a model.
 NAME = "{family} seed {seed} ({status})"
-_OWN_STRINGS = "Intervals: bootstrap over seeds, each of which has test strings of its own."
 
 
 def between(study: Study, measure: str, text: Callable[[float], str]) -> str:
@@ -28,6 +29,25 @@ def between(study: Study, measure: str, text: Callable[[float], str]) -> str:
     if text(low) == text(high):
         return text(low)
     return f"{text(low)} ({lowest}) to {text(high)} ({highest})"
+
+
+def intervals_of(study: Study) -> str:
+    """What the intervals of the means over seeds are."""
+    return interval_words(_every_mean(study))
+
+
+def again_of(study: Study) -> str:
+    """What the prediction intervals beside them are."""
+    return again_words(_every_mean(study))
+
+
+def _every_mean(study: Study) -> list[dict[str, Any]]:
+    facts = [each for of in study.summary["families"].values() for each in of.values()]
+    return [each for each in facts if isinstance(each, dict)]
+
+
+def _own_strings(study: Study) -> str:
+    return f"{intervals_of(study)}; each seed has test strings of its own."
 
 
 def _after_close(study: Study) -> Figure | None:
@@ -49,7 +69,7 @@ def _after_close(study: Study) -> Figure | None:
         "copied from the last token. A guess among the closing brackets is right once in "
         f"{study.task.n_types}; a model that counts how many brackets of each type are open, but "
         f"keeps no order, can get {percent(near.counter_after_close)} in distribution and "
-        f"{percent(far.counter_after_close)} at length (exact). {_OWN_STRINGS}",
+        f"{percent(far.counter_after_close)} at length (exact). Means with {_own_strings(study)}",
     )
 
 
@@ -72,7 +92,7 @@ def _all(study: Study) -> Figure:
         "right bracket has the largest logit of all tokens. Most closing brackets come after an "
         "opening one, whose partner is right: a copier that knows only the last token gets "
         f"{percent(near.copier)} in distribution and {percent(far.copier)} at length (exact). "
-        f"{_OWN_STRINGS}",
+        f"Means with {_own_strings(study)}",
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from tl_dyck.estimates import interval_words
 from tl_dyck.plot_recipes import dots, in_words, marks
 from tl_dyck.plots import Line, Plot, Series, curves, scatter
 from tl_dyck.report.accuracy import ACCURACY_FIGURES, NAME, between
@@ -49,7 +50,7 @@ def _variation(study: Study) -> Figure | None:
         return None
     named = is_one_layer(table)
     data = table.assign(recalled=table["recalled"].astype(float).where(named))
-    values = {"measured, 95% interval": "variation"}
+    values = {"measured, with its interval": "variation"}
     if data["recalled"].notna().any():
         values["reported for 40 seeds (recalled)"] = "recalled"
     unnamed = table[table["recalled"].notna() & ~named].drop_duplicates("family")
@@ -72,9 +73,9 @@ def _variation(study: Study) -> Figure | None:
             )
         ],
         note="Mean over pairs of seeds of the squared Frobenius norm of the difference of their "
-        "attention patterns on the probe string; 0 means the same pattern. Intervals: bootstrap "
-        "over seeds, since pairs are not independent. Random: rows drawn uniformly from all "
-        "distributions over the allowed positions."
+        "attention patterns on the probe string; 0 means the same pattern. "
+        f"Intervals: {interval_words(table)}, since pairs are not independent. "
+        "Random: rows drawn uniformly from all distributions over the allowed positions."
         + (f" The paper reports {said} (recalled); of which layer, it does not say." * bool(said)),
     )
 

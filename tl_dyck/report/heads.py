@@ -13,6 +13,7 @@ import pandas as pd
 
 from tl_dyck.ablation import FINETUNED, FROZEN, INTERPRETABILITY, FinetuneConfig
 from tl_dyck.ablation.figures import gate_curves, importance_dots
+from tl_dyck.estimates import interval_words
 from tl_dyck.json_values import plain
 from tl_dyck.plot_recipes import dots, marks
 from tl_dyck.plots import Line, scatter
@@ -57,6 +58,12 @@ def _changed(asked: Mapping[str, Any], usual: Mapping[str, Any]) -> Iterator[tup
             yield name, "none" if value is None else value
 
 
+def _intervals(ablation: Ablation) -> str:
+    """What the intervals of the correlations are."""
+    named = {"spearman_low": "low", "spearman_high": "high"}
+    return interval_words(ablation.comparison.correlations.rename(columns=named), "models")
+
+
 def _groups(ablation: Ablation) -> list[str]:
     return [str(group) for group in ablation.comparison.heads["group"].unique()]
 
@@ -86,7 +93,8 @@ def _answers(ablation: Ablation) -> Figure:
         data=pd.DataFrame([vars(answer) for answer in answers]),
         body=element("div", blocks),
         note="Correlations are rank correlations over the heads of one model, averaged over "
-        "models, with 95% bootstrap intervals over models, not corrected for how many there are. "
+        f"models, with {_intervals(ablation)}, not corrected for how many "
+        "there are. "
         "Frozen importance: the drop of the log-likelihood (nats per token) when a head is "
         "replaced and all else stays. Fine-tuned: how long its gate stays open while all weights "
         "adapt and open gates become more and more expensive (gates), or what is lost without it "
@@ -282,7 +290,7 @@ def ablation_page(ablation: Ablation) -> Html:
         ],
         about=[
             again("Measure again", ablate_command(ablation)),
-            element("p", "Every interval is a 95% percentile bootstrap over models."),
+            element("p", f"Intervals: {_intervals(ablation)}."),
             whole_configuration(ablation.config),
         ],
         made={"Versions": ", ".join(f"{name} {said}" for name, said in ablation.versions.items())},

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tl_dyck.estimates import interval_words
 from tl_dyck.hook_points import attention_patterns
 from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, SUITES, make_case, methods
 from tl_dyck.judge.facts import all_prefixes
@@ -149,6 +150,11 @@ def _lessons(done: Judgement) -> list[Html]:
     ]
 
 
+def _ends_of(done: Judgement) -> pd.DataFrame:
+    """The intervals of the AUROC, as `interval_words` wants them."""
+    return done.scores.rename(columns={"auroc_low": "low", "auroc_high": "high"})
+
+
 def _cell(done: Judgement, method: str, kind: str) -> str:
     if (method, kind) not in done.scores.index:
         return ""
@@ -164,8 +170,8 @@ def _auroc(done: Judgement) -> list[Html | None]:
     heads = [kind for kind in KINDS if kind in wide and kind in ABOUT_HEADS]
     rest = [kind for kind in KINDS if kind in wide and kind not in ABOUT_HEADS]
     caption = (
-        "AUROC of {}: the probability that a “yes” scores above a “no”; 0.5 is chance. 95% "
-        "bootstrap intervals over cases. –: the method says nothing about this."
+        "AUROC of {}: the probability that a “yes” scores above a “no”; 0.5 is chance. With "
+        f"{interval_words(_ends_of(done), 'cases')}. –: the method says nothing about this."
     )
     tables = []
     for what, kinds in (("questions about heads", heads), ("all other questions", rest)):
@@ -189,8 +195,8 @@ def _sizes(done: Judgement) -> list[Html | None]:
     caption = (
         "Σ |said − true| / Σ true effect, where a method says in nats, in logits or as a share of "
         "the difference how large an effect is. The effect is that of what is asked, on every "
-        "prefix, so that a method which does something else is far off. 95% bootstrap intervals "
-        "over cases."
+        "prefix, so that a method which does something else is far off. With "
+        f"{interval_words(_ends_of(done), 'cases')}."
     )
     return [table(caption, ("method", *kinds), rows, numeric=range(1, 1 + len(kinds)))]
 

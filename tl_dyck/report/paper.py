@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from tl_dyck.estimates import interval_words
 from tl_dyck.report.markup import Html, csv_link, element, table
 from tl_dyck.report.page import Figure, Page, Section, again, made_with, whole_configuration
 from tl_dyck.report.paper_figures import paper_figures
@@ -120,7 +121,7 @@ def _claims_section(claims: pd.DataFrame, caption: str) -> list[Html | None]:
     return [
         element("p", f"{tally(claims)}.", class_="reading"),
         table(
-            caption,
+            caption.format(intervals=interval_words(claims)),
             columns,
             rows,
             numeric=[columns.index(name) for name in numbers if name in columns],

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from tl_dyck.estimates import Estimate, interval_words
 from tl_dyck.intervals import distances, regression
 from tl_dyck.plot_recipes import dots, marks
 from tl_dyck.plots import COLORS, SYMBOLS, Line, Series, jitter, scatter
@@ -33,6 +34,9 @@ _GALLERY = {
     "gpt-prefix": "Figures 7, 9",
     "gpt-linear-prefix": "Figures 7, 9",
 }
+
+#: The interval of the line.
+BAND = Estimate(value=0, low=0, high=0, n=0, kind="bootstrap").words("models")
 
 _scatter = partial(scatter, height=420, top=60)
 
@@ -67,7 +71,7 @@ def _variation(done: Reproduction) -> Figure:
             dots(
                 table.assign(**shares),
                 {
-                    "measured, 95% interval": "variation_share",
+                    "measured, with its interval": "variation_share",
                     "reported for 40 seeds (recalled)": "recalled_share",
                 },
                 rows="{group}, layer {layer}",
@@ -81,7 +85,7 @@ def _variation(done: Reproduction) -> Figure:
         ],
         note="Mean over pairs of seeds of ‖A₁ − A₂‖² on the string with all types and depths, "
         "divided by its expectation for rows drawn uniformly from the simplex of allowed "
-        "positions. Intervals: bootstrap over seeds.",
+        f"positions. Intervals: {interval_words(table)}.",
     )
 
 
@@ -130,7 +134,7 @@ def _balance(done: Reproduction, mode: str, where: str) -> Figure | None:
         ],
         note="One mark per model with a minimal first layer (Eq. 19), all trained for as many "
         "steps; λ is the weight of the contrastive regularisation (Eq. 22). The line is by least "
-        "squares, its interval a bootstrap over models.",
+        f"squares, with {BAND}.",
     )
 
 
@@ -142,7 +146,7 @@ def _regression(done: Reproduction, table: pd.DataFrame) -> list[Series]:
     band = {"fill": "tonexty", "fillcolor": "@grid"}
     return [
         Series(name="", x=at, y=low, size=0, legend=False, line={"width": 0}),
-        Series(name="its 95% interval", x=at, y=high, size=0, line={"width": 0}, more=band),
+        Series(name="its interval", x=at, y=high, size=0, line={"width": 0}, more=band),
         Series(name="regression", x=at, y=line, size=0, color="@muted", line={"width": 2}),
     ]
 

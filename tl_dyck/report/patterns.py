@@ -12,6 +12,7 @@ import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
+from tl_dyck.estimates import ends_text
 from tl_dyck.files import CorruptFileError
 from tl_dyck.report.heatmap import Text, color_bar, described_map, heat_map, text_in, thousandths
 from tl_dyck.report.markup import Html, decimals, element, percent, table
@@ -106,7 +107,7 @@ def pattern_figure(study: Study, patterns: Patterns) -> Figure:
     for index, group in enumerate(patterns.groups):
         facts = variation.get((group.family, group.layer))
         text = (
-            f"variation {facts.variation:.2f} [{facts.low:.2f}, {facts.high:.2f}]; random "
+            f"variation {facts.variation:.2f} {ends_text(facts.low, facts.high, '.2f')}; random "
             f"{facts.random_baseline:.2f}"
             if facts is not None
             else None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from tl_dyck.estimates import ENDS, interval_words
 from tl_dyck.intervals import mean
 from tl_dyck.plot_recipes import dots
 from tl_dyck.plots import Line
@@ -123,18 +124,19 @@ def _figure(
         reading=f"With {GROUPS[first]}: {said}.",
         data=table,
         plots=[plot],
-        note=note,
+        note=f"{note} Intervals: {interval_words(table)}.",
     )
 
 
 def _means(done: Reproduction, measures: dict[str, str]) -> pd.DataFrame:
-    scale, rows = done.scale, []
+    rows = []
     for group in GROUPS:
         models = done.evidence.of(group)
         for label, column in measures.items():
             if column in models:
                 values = models[column].dropna().to_numpy(float)
-                found = mean(values, scale.n_bootstrap, scale.measurement.data_seed)
-                rows.append((group, label, found.value, found.low, found.high, found.n))
-    columns = ["group", "intervention", "mean", "low", "high", "n_seeds"]
+                found = mean(values)
+                named = {"group": group, "intervention": label, "mean": found.value}
+                rows.append({**named, **found.ends(), "n_seeds": found.n})
+    columns = ["group", "intervention", "mean", *ENDS, "n_seeds"]
     return pd.DataFrame(rows, columns=columns)

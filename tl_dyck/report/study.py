@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tl_dyck.estimates import Estimate, ends_text, interval_words
+from tl_dyck.report.accuracy import again_of, intervals_of
 from tl_dyck.report.commands import (
     check_command,
     play_command,
@@ -40,6 +42,7 @@ def study_page(study: Study) -> Html:
             worst_string(study),
             pattern_figure(study, patterns),
             *figures(study, found),
+            Section("again", "As many other seeds", _other_seeds(study)),
             *ablation_figures(study.folder / "ablation"),
             Section("recalled", "Reported and measured", recalled_table(study)),
             Section("runs", "All runs", run_table(study)),
@@ -57,7 +60,9 @@ def study_page(study: Study) -> Html:
             else None,
             element(
                 "p",
-                "Every interval is a 95% percentile bootstrap over seeds. Numbers called "
+                f"Intervals of means: {intervals_of(study)}; of attention variation: "
+                f"{interval_words(study.variation)}. As many other seeds: "
+                f"{again_of(study)}. Numbers called "
                 "“recalled” are those of Wen et al. 2023 (arXiv 2312.01429) as remembered; they "
                 "are shown for orientation, and nothing depends on them.",
             ),
@@ -148,7 +153,7 @@ def recalled_table(study: Study) -> Html:
     known = study.variation[study.variation["recalled"].notna()]
     comparable = is_one_layer(known)
     for row in known[comparable].itertuples():
-        measured = f"{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}]"
+        measured = f"{row.variation:.2f} {ends_text(row.low, row.high, '.2f')}"
         what = f"attention variation, {row.family}, layer {row.layer}"
         rows.append((what, f"{row.recalled:.2f}", measured))
     for row in known[~comparable].drop_duplicates("family").itertuples():
@@ -160,15 +165,37 @@ def recalled_table(study: Study) -> Html:
         rows.append(("attention variation, random patterns", recalled, measured))
     for family in study.config.families:
         facts = study.summary["families"][family].get("accuracy")
-        mean, low, high = (percent(facts[key]) if facts else "" for key in ("mean", "low", "high"))
         recalled = "> 99%" if family.endswith("uniform") else "97%" if family == "gpt" else "> 97%"
-        measured = f"{mean} [{low}, {high}]" if facts else "–"
+        measured = Estimate.of(facts).text(percent) if facts else "–"
         rows.append((f"accuracy in distribution, {family}", recalled, measured))
     caption = (
         "Reported by Wen et al. 2023 (recalled, not checked) and measured here, "
-        f"with 95% intervals ({len(study.config.seeds)} seeds per family; there 40)"
+        f"with {intervals_of(study)} ({len(study.config.seeds)} seeds per family; there 40)"
     )
     return table(caption, ("quantity", "reported (recalled)", "measured"), rows, numeric=(1, 2))
+
+
+def _other_seeds(study: Study) -> list[Html | None]:
+    """The means that can be compared with those of another machine, and where these may be."""
+    rows = [
+        [
+            family,
+            name.replace("_", " "),
+            f"{facts['mean']:.4g}",
+            ends_text(facts["low"], facts["high"]),
+            ends_text(facts["again_low"], facts["again_high"]),
+        ]
+        for family, of in study.summary["families"].items()
+        for name, facts in of.items()
+        if isinstance(facts, dict) and not name.endswith("error")
+    ]
+    caption = (
+        f"Means over {len(study.config.seeds)} seeds, with {intervals_of(study)}; and "
+        f"{again_of(study)}. A machine that rounds otherwise trains other models: if its means are "
+        "there, nothing tells the two machines apart"
+    )
+    columns = ("family", "measure", "mean", "interval", "as many other seeds")
+    return [table(caption, columns, rows, numeric=(2, 3, 4))]
 
 
 def run_table(study: Study) -> list[Html | None]:

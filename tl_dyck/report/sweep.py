@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from tl_dyck.estimates import again_words, ends_text, interval_words
 from tl_dyck.files import CorruptFileError, read_tensors
 from tl_dyck.plot_recipes import dots
 from tl_dyck.plots import Series, curves
@@ -96,9 +97,10 @@ def _metric(folder: str, index: int, metric: str, groups: list[str], means: pd.D
     )
     plot = dots(
         shown.assign(point=_names(shown, groups)),
-        {"mean over seeds, 95% interval": "mean"},
+        {"mean over seeds, with its interval": "mean"},
         rows="{point}",
-        said="{point}<br>{mean:.4g} [{low:.4g}, {high:.4g}], {seeds} seeds",
+        said="{point}<br>{mean:.4g} [{low:.4g}, {high:.4g}], {seeds} seeds; as many others "
+        "[{again_low:.4g}, {again_high:.4g}]",
         hover="",
         unit=metric,
         bars=("low", "high"),
@@ -110,7 +112,8 @@ def _metric(folder: str, index: int, metric: str, groups: list[str], means: pd.D
         data=means,
         command=command("sweep", "results", folder, "--metrics", metric),
         plots=[plot] if len(shown) else [],
-        note=f"A row per point of the sweep. Intervals: bootstrap over seeds.{left_out}",
+        note=f"A row per point of the sweep. Intervals: {interval_words(shown)}. In "
+        f"the text of a mark: {again_words(shown)}.{left_out}",
     )
 
 
@@ -247,7 +250,7 @@ def _variation(folder: Path, results: pd.DataFrame) -> Figure | None:
 
         from tl_dyck.studies.measurement import variation_by_layer
 
-        for row in variation_by_layer(torch.stack(patterns), n_bootstrap=2000, seed=0):
+        for row in variation_by_layer(torch.stack(patterns)):
             rows.append({"point": words, "seeds": row.pop("n_models"), **row})
     if not rows:
         return None
@@ -262,7 +265,7 @@ def _variation(folder: Path, results: pd.DataFrame) -> Figure | None:
         plots=[
             dots(
                 data[:_MOST_ROWS],
-                {"mean over pairs of seeds, 95% interval": "variation"},
+                {"mean over pairs of seeds, with its interval": "variation"},
                 rows="{point}, layer {layer}",
                 said="{point}, layer {layer}<br>{variation:.4g} [{low:.4g}, {high:.4g}]",
                 hover="",
@@ -270,7 +273,7 @@ def _variation(folder: Path, results: pd.DataFrame) -> Figure | None:
                 bars=("low", "high"),
             )
         ],
-        note="On one string, heads matched, as attention_variation does; bootstrap over seeds.",
+        note=f"On one string, heads matched, as attention_variation does; {interval_words(data)}.",
     )
 
 
@@ -284,17 +287,19 @@ def _means(means: pd.DataFrame, groups: list[str]) -> list[Html]:
             str(row.metric),
             f"{row.seeds}" + (f" (+ {row.failed} failed)" if row.failed else ""),
             cell(row.mean),
-            "–" if row.low != row.low else f"[{row.low:.4g}, {row.high:.4g}]",
+            ends_text(row.low, row.high),
+            ends_text(row.again_low, row.again_high),
         ]
         for label, row in zip(_names(shown, groups), shown.itertuples(), strict=True)
     ]
     left_out = (
         f"; {len(means) - len(shown):,} more are in the data" if len(means) > len(shown) else ""
     )
-    caption = f"Means over seeds, with 95% bootstrap intervals{left_out}"
-    columns = ("point", "metric", "seeds", "mean", "95% interval")
+    caption = f"Means over seeds, with {interval_words(means)}; as many other seeds: "
+    caption += f"{again_words(means)}{left_out}"
+    columns = ("point", "metric", "seeds", "mean", "interval", "as many other seeds")
     link = element("div", csv_link(means, "means"), class_="tools")
-    return [table(caption, columns, rows, numeric=(2, 3, 4), sortable=True), link]
+    return [table(caption, columns, rows, numeric=(2, 3, 4, 5), sortable=True), link]
 
 
 def _errors(status: SweepStatus) -> list[Html]:

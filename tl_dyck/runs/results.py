@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from tl_dyck.arguments import checked
 from tl_dyck.errors import DyckError
+from tl_dyck.estimates import ENDS
 from tl_dyck.files import CorruptFileError
 from tl_dyck.intervals import mean
 from tl_dyck.runs.spec import SweepError
@@ -154,7 +154,7 @@ def load_runs(folder: str | Path) -> pd.DataFrame:
 
 #: What an experiment returns of its cost, not of its outcome: asked for by name only.
 COSTS = ("steps", "train_seconds")
-_MEANS = ("metric", "n", "seeds", "failed", "mean", "low", "high", "std", "pooled")
+_MEANS = ("metric", "n", "seeds", "failed", "mean", *ENDS, "std", "pooled")
 
 
 @checked
@@ -163,13 +163,12 @@ def aggregate(
     metrics: Sequence[str] | None = None,
     *,
     by: Sequence[str] | None = None,
-    n_bootstrap: int = 2000,
 ) -> pd.DataFrame:
-    """Means over seeds with 95 % percentile bootstrap intervals.
+    """Means over seeds, with the interval of each and that of as many other seeds.
 
-    Where a group has several runs of a seed, because `by` leaves out a parameter that varies, the
-    mean is over all of them, seeds are resampled with all their runs, and the table says what was
-    pooled.
+    An interval depends on the group's own numbers, and not on what else is asked for. Where a group
+    has several runs of a seed, because `by` leaves out a parameter that varies, the mean is over
+    all of them, seeds with all their runs count as one, and the table says what was pooled.
 
     Args:
         results: from `load_results`.
@@ -177,13 +176,14 @@ def aggregate(
             it cost (`COSTS`).
         by: columns that name a group, none for one group of all; None for the point, that is for
             all parameters.
-        n_bootstrap: resamples.
 
     Returns:
         One row per group and metric: the columns of `by` (of all parameters that differ, if it is
         None), metric, n (runs with a value), seeds (different ones among these), failed, mean, low,
-        high, std, pooled ("2 values of training.learning_rate pooled", or ""). low and high are NaN
-        for a single seed. A column of `by` that has one of these names is called "by <name>".
+        high, again_low and again_high (where the mean of as many other seeds will be, for instance
+        on another machine), interval and level (which kind these are, see `tl_dyck.estimates`),
+        std, pooled ("2 values of training.learning_rate pooled", or ""). The ends are NaN for a
+        single seed. A column of `by` that has one of these names is called "by <name>".
 
     Raises:
         SweepError: an unknown column, or a metric that is not a number.
@@ -202,7 +202,6 @@ def aggregate(
     shown = groups
     if by is None:
         shown = varying(results) or groups
-    generator = np.random.default_rng(0)
     rows = []
     # to group by nothing, pandas wants a value that is the same for all
     for _, group in results.groupby(groups or (lambda _: 0), sort=False, dropna=False):
@@ -215,12 +214,11 @@ def aggregate(
             except (TypeError, ValueError) as error:
                 raise SweepError(f"{name!r} cannot be averaged: {error}") from error
             values, seeds = known.to_numpy(), group["seed"][known.index].to_numpy()
-            found = mean(values, n_bootstrap, generator, clusters=seeds)
+            found = mean(values, clusters=seeds)
             std = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
             rows.append(
                 {**named, "metric": name, "n": len(values), "seeds": found.n, "failed": failed}
-                | {"mean": found.value, "low": found.low, "high": found.high, "std": std}
-                | {"pooled": pooled}
+                | {"mean": found.value, **found.ends(), "std": std, "pooled": pooled}
             )
     return pd.DataFrame(rows)
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, SupportsIndex, final
+from typing import Any, final
 
 import pandas as pd
 from typing_extensions import Unpack
 
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
-from tl_dyck.check import check_draws
 from tl_dyck.configuration import parameters_of
 from tl_dyck.files import read_table
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
@@ -39,7 +38,7 @@ class Ablation:
     Attributes:
         folder: where it is kept.
         sources: the models that were asked for, as they were named.
-        config: how it was measured, and n_bootstrap, as JSON values.
+        config: how it was measured, as JSON values.
         versions: of what measured, by name, see `load_results`.
         models: one row per model: group, model, folder, accuracy (NaN if not known), metric (of the
             intact model), and status of the gates.
@@ -70,7 +69,6 @@ def ablate_runs(
     *,
     task: Task | str | None = None,
     config: AblateConfig | None = None,
-    n_bootstrap: SupportsIndex = 2000,
     device: str | None = None,
     **how: Unpack[RunOptions],
 ) -> Ablation:
@@ -86,7 +84,6 @@ def ablate_runs(
         task: of which strings are drawn; None for that of each run, or complete strings of the
             model's language.
         config: how closely to look.
-        n_bootstrap: resamples for every interval.
         device: of the models.
         **how: n_jobs, backend, address, retry_failed, progress, … as for `run_sweep`.
 
@@ -111,7 +108,7 @@ def ablate_runs(
     points = [{"called": found.name, "saved": found.folder.as_posix()} for found in saved]
     sweep = Sweep(list=points, common=common, seeds=(config.seed,), experiment="heads")
     experiment = HeadsExperiment(device=device, plugs=plugs)
-    return _ablate(sweep, experiment, Path(out), addresses, config, n_bootstrap, how)
+    return _ablate(sweep, experiment, Path(out), addresses, config, how)
 
 
 def ablate_trained(
@@ -124,7 +121,6 @@ def ablate_trained(
     d_model: int = 48,
     training: TrainConfig | None = None,
     config: AblateConfig | None = None,
-    n_bootstrap: SupportsIndex = 2000,
     **how: Unpack[RunOptions],
 ) -> Ablation:
     """Train models of two depths on complete strings and prefixes, and ask App. B.2's questions.
@@ -138,7 +134,6 @@ def ablate_trained(
         d_model: their width, a multiple of `n_heads`.
         training: how to train.
         config: how closely to look.
-        n_bootstrap: resamples for every interval.
         **how: n_jobs, backend, address, retry_failed, progress, … as for `run_sweep`.
     """
     config, training = config or AblateConfig(), training or TrainConfig(min_steps=500)
@@ -155,7 +150,7 @@ def ablate_trained(
         experiment="heads",
     )
     experiment, folder = HeadsExperiment(device="cpu"), Path(out)
-    return _ablate(sweep, experiment, folder, [folder.as_posix()], config, n_bootstrap, how)
+    return _ablate(sweep, experiment, folder, [folder.as_posix()], config, how)
 
 
 def _ablate(
@@ -164,13 +159,11 @@ def _ablate(
     out: Path,
     sources: list[str],
     config: AblateConfig,
-    n_bootstrap: SupportsIndex,
     how: RunOptions,
 ) -> Ablation:
     """Run the sweep, and write down what makes its folder an ablation."""
-    asked = {**config.to_dict(), "n_bootstrap": check_draws(n_bootstrap, "n_bootstrap")}
     run_sweep(sweep, out, experiment=experiment, **how)
-    _ABLATION.write(out, sources=sources, config=asked)
+    _ABLATION.write(out, sources=sources, config=config.to_dict())
     return load_ablation(out)
 
 
@@ -183,7 +176,6 @@ def load_ablation(folder: str | Path) -> Ablation:
     path = Path(folder)
     with _ABLATION.read(path) as (saved, runs):
         sources, config = [*saved["sources"]], dict(saved["config"])
-        resamples = {"n_bootstrap": config["n_bootstrap"], "seed": config["seed"]}
     rows: list[dict[str, Any]] = []
     tables: dict[str, list[pd.DataFrame]] = {name: [] for name in _TABLES}
 
@@ -209,7 +201,7 @@ def load_ablation(folder: str | Path) -> Ablation:
         config=config,
         versions={name: ", ".join(runs[name].astype(str).unique()) for name in _VERSIONS},
         models=pd.DataFrame(rows).astype({"accuracy": float, "metric": float}),
-        comparison=compare_importance(heads, **resamples),
+        comparison=compare_importance(heads),
         **joined,
     )
 

@@ -13,7 +13,7 @@ from typing import Any, final
 
 import pandas as pd
 
-from tl_dyck.intervals import Estimate
+from tl_dyck.estimates import LEVEL, Estimate
 from tl_dyck.runs.yaml_files import read_values
 from tl_dyck.studies.rules import VERDICTS, ClaimError, ClaimVerdict, Measured, Rule, judge_all
 
@@ -182,7 +182,7 @@ def read_again(claims: Sequence[Claim], table: pd.DataFrame) -> pd.DataFrame:
         claims: every one needs a row; rows of other names are left out.
         table: as `claims_table` makes it; of its columns those that say what was measured count:
             name, value, low, high, n_seeds, unit, correlation, beside, positive, negative and
-            reading.
+            reading; and interval and level, if it says them (else intervals are of a bootstrap).
 
     Raises:
         ClaimError: a claim has no row.
@@ -198,7 +198,14 @@ def read_again(claims: Sequence[Claim], table: pd.DataFrame) -> pd.DataFrame:
         )
         found.append(
             Measured(
-                estimate=Estimate(value=value, low=low, high=high, n=int(row["n_seeds"])),
+                estimate=Estimate(
+                    value=value,
+                    low=low,
+                    high=high,
+                    n=int(row["n_seeds"]),
+                    kind=row.get("interval", "bootstrap"),  # as all were, before tables said it
+                    level=float(row.get("level", LEVEL)),
+                ),
                 unit=unit,
                 correlation=bool(row["correlation"]),
                 **{name: row[name] for name in ("beside", "positive", "negative", "reading")},
@@ -220,8 +227,7 @@ def _row(claim: Claim, found: Measured, judged: ClaimVerdict) -> dict[str, Any]:
         "measured": estimate.text(claim.form),
         "beside": found.beside,
         "value": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
+        **estimate.ends(),
         "n_seeds": estimate.n,
         "rule": claim.rule.words(claim.form, found.unit),
         "limit": limit,

@@ -23,7 +23,7 @@ class StudyConfig(Configuration):
         seeds: one model per family and seed.
         training: how to train.
         measurement: how closely to look at each.
-        n_bootstrap: resamples for every interval.
+        n_bootstrap: resamples for the interval of a correlation.
 
     Raises:
         ValueError: nothing to do, or a name twice.

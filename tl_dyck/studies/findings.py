@@ -9,6 +9,7 @@ from typing import Any, final
 import pandas as pd
 
 from tl_dyck.arguments import checked
+from tl_dyck.estimates import Estimate
 from tl_dyck.studies.results import Study
 
 #: Seeds from which on a tie between two measures is called clear: with eight, a correlation of
@@ -186,10 +187,7 @@ def _length(study: Study) -> list[Finding]:
 
     def said(name: str) -> str:
         facts = families[name]
-        return (
-            f"{name} from {facts[near]['mean']:.1%} to {facts[far]['mean']:.1%} "
-            f"[{facts[far]['low']:.1%}, {facts[far]['high']:.1%}]"
-        )
+        return f"{name} from {facts[near]['mean']:.1%} to {Estimate.of(facts[far]).text('.1%')}"
 
     chance = study.task.closing_chance(long=True)
     text = (
@@ -233,7 +231,7 @@ def tie(family: str, facts: Mapping[str, float], first: str, second: str, *, sig
     how = "show no clear tie"
     if is_clear(facts):
         how = "rise together" if facts["spearman"] > 0 else "go against each other"
-    number = f"Spearman {facts['spearman']:+.2f} [{facts['low']:+.2f}, {facts['high']:+.2f}]"
+    number = f"Spearman {Estimate.of(facts, 'spearman').text('+.2f')}"
     text = f"Across {facts['n']} seeds of {family}, {first} and {second} {how} ({number})."
     if against_theory(facts, sign=sign):
         text += " Theory expects the opposite sign."
@@ -257,7 +255,7 @@ def _proved(study: Study) -> list[Finding]:
             f"on, {proved.sum()} provably survive every insertion of up to "
             f"{blocks} block{'s' * (blocks != 1)} of matched pairs, and {refuted.sum()} "
             "provably do not; a balanced model would not notice. The largest change of a logit is "
-            f"{facts['mean']:.2f} [{facts['low']:.2f}, {facts['high']:.2f}] on average over seeds."
+            f"{Estimate.of(facts).text()} on average over seeds."
         )
         share = "every" if proved.all() else "not every" if refuted.any() else "not provably every"
         title = f"{family}: {share} prediction survives inserted pairs"

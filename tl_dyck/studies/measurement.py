@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tl_dyck.arguments import checked
 from tl_dyck.certify import certify_dyck
+from tl_dyck.certify.deadline import by_work
 from tl_dyck.certify.language import certify_language
 from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError
@@ -54,7 +55,7 @@ _LANGUAGE = "language.safetensors"
 PROOF = "every-prefix.proof"  # for ``tl-dyck check``
 
 _SECONDS = 10.0
-"""For a question about one prefix; ample, so that no number depends on the machine."""
+"""Of work, for a question about one prefix; ample. No number depends on how fast the machine is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +87,8 @@ class Measurement(Measures):
             pairs; 0 for none.
         n_inserted: blocks of nested pairs inserted into each at most.
         decided_length: models of one layer or two, without positions, are decided on every prefix
-            up to this length (`certify_language`), in time; 0 for none.
+            up to this length (`certify_language`), as far as half a minute of work goes (which is
+            counted, not timed); 0 for none.
         data_seed: of everything that is measured. Strings are fresh for every purpose and every
             model's seed, so that intervals over seeds hold the error of the test sets as well;
             only prefixes that are certified are the same for all.
@@ -104,7 +106,7 @@ class Measurement(Measures):
     data_seed: int = whole(1_000_003, least=0, most=MOST_SEEDS - 1)
 
     #: Another number where the same fields give other metrics: then runs are done again.
-    code: ClassVar[int] = 2
+    code: ClassVar[int] = 3
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -114,6 +116,7 @@ class Measurement(Measures):
         return fields
 
     @checked
+    @by_work()
     def measure(self, result: TrainResult, folder: Path) -> dict[str, Any]:
         """Measure a trained model; rows (heads, certificates) and patterns go into its folder.
 
@@ -332,15 +335,17 @@ def attention_on(model: DyckTransformer, text: str) -> Tensor:
     return attention_patterns(model, model.to_tokens(text))[:, 0]
 
 
-def variation_by_layer(patterns: Tensor, n_bootstrap: int, seed: int) -> list[dict[str, Any]]:
+def variation_by_layer(patterns: Tensor) -> list[dict[str, Any]]:
     """Attention variation of patterns ``[model, layer, head, query, key]``, heads matched.
 
-    A row per layer; none for one model, which does not vary.
+    A row per layer: layer, variation, low, high, interval (its kind), level, random_baseline,
+    n_models; none for one model, which does not vary.
     """
     if len(patterns) < 2:
         return []
-    found = variation_of_patterns(patterns, n_bootstrap=n_bootstrap, seed=seed)
-    shared = {"random_baseline": found.random_baseline, "n_models": found.n_models}
+    found = variation_of_patterns(patterns)
+    shared = {"interval": "t", "level": found.level}
+    shared |= {"random_baseline": found.random_baseline, "n_models": found.n_models}
     ends = zip(found.matched.tolist(), found.matched_interval.tolist(), strict=True)
     return [
         {"layer": layer, "variation": value, "low": low, "high": high, **shared}

@@ -71,7 +71,7 @@ class Paper:
         folder: where it goes if nothing else is said.
         title: of its page.
         lead: first paragraph of the page; ``{models}`` and ``{scale}`` are filled in.
-        caption: of the table of claims.
+        caption: of the table of claims; ``{intervals}`` is filled in.
         scales: by name, all of one class.
         experiment: that makes its runs.
         claims: see `load_claims`.
@@ -102,7 +102,8 @@ class Reproduction:
         folder: where everything is.
         claims: one row per claim: name, about, where, says, quantity, reported (recalled; "" if
             lost), ours (whether the paper does not claim it), assumed (how the text is read), form,
-            measured and beside (as text), value, low, high, n_seeds, rule (in words), limit, upper
+            measured and beside (as text), value, the columns of
+            `Estimate.ends` (low, high, kind, …), n_seeds, rule (in words), limit, upper
             and unit (the numbers of it), correlation, verdict, outcome, why, p, p_holm, detectable
             (see `ClaimVerdict`), positive, negative (the same quantity on constructions, as text),
             reading.

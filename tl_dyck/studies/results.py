@@ -57,7 +57,8 @@ _LEFT = ("heads", "closings", "certificates", "languages")
 #: Of tables that may be empty.
 _COLUMNS = {
     "variation": [
-        *("family", "layer", "variation", "low", "high", "random_baseline", "n_models", "recalled"),
+        *("family", "layer", "variation", "low", "high", "interval", "level"),
+        *("random_baseline", "n_models", "recalled"),
     ],
     "closings": ["family", "seed", "lengths", "depth", "accuracy"],
     "certificates": [
@@ -101,8 +102,8 @@ class Study:
         closings: accuracy after a closing bracket, where the answer takes a stack, one row per
             model, lengths ("training" or "long") and depth (open brackets): family, seed, lengths,
             depth, accuracy (NaN where no test string has such a place).
-        variation: one row per family and layer: variation, low, high (bootstrap over seeds),
-            random_baseline, recalled.
+        variation: one row per family and layer: variation, low, high, interval (its kind) and
+            level, random_baseline, recalled.
         certificates: one row per prefix and one-layer model, against inserted matched pairs:
             family, seed, prefix, target, status, margin_proved, margin_seen (logits), worst_string,
             worst_edits, logit_change_proved, logit_change_seen, most_changed_string, seconds.
@@ -113,7 +114,8 @@ class Study:
             likelier), its probability, may_follow, predicted, seconds, proof (a file in the run's
             folder, of every prefix up to proved_to, for ``tl-dyck check``; None if there is none).
         history: the training curves: family, seed, step, loss, floor, accuracy, learning_rate.
-        summary: further facts: interval per family, stack-likeness by chance, correlations,
+        summary: further facts: per family and measure its mean over seeds, n, and the columns of
+            `Estimate.ends` (low, high, again_low, …); stack-likeness by chance, correlations,
             environment.
     """
 
@@ -232,7 +234,7 @@ def _study(
         "probe_string": language.probe_string,
         "probe_tokens": [BOS_STRING, *(language.alphabet[token] for token in probe.tolist())],
         "stack_chance": pd.DataFrame(chances).mean().to_dict(),
-        "families": _family_intervals(models, config),
+        "families": _family_intervals(models),
         **{name: _correlation(models, *pair, config) for name, pair in _TIES.items()},
         "environment": environment,
     }
@@ -245,7 +247,7 @@ def _study(
             name: with_numbers(pd.DataFrame(rows, columns=_COLUMNS.get(name)))
             for name, rows in tables.items()
         },
-        variation=_variation(patterns, config),
+        variation=_variation(patterns),
         history=pd.concat(history, ignore_index=True),
         summary=summary,
     )
@@ -259,20 +261,18 @@ def _tensor(path: Path, name: str) -> Tensor:
     return found[name]
 
 
-def _variation(patterns: dict[str, list[Tensor]], config: StudyConfig) -> pd.DataFrame:
-    seed, n_bootstrap = config.measurement.data_seed, config.n_bootstrap
+def _variation(patterns: dict[str, list[Tensor]]) -> pd.DataFrame:
     rows = [
         {"family": family, **row, "recalled": RECALLED_VARIATION.get(family)}
         for family, found in patterns.items()
         if found
-        for row in variation_by_layer(torch.stack(found), n_bootstrap, seed)
+        for row in variation_by_layer(torch.stack(found))
     ]
     return pd.DataFrame(rows, columns=_COLUMNS["variation"]).astype({"recalled": float})
 
 
-def _family_intervals(models: pd.DataFrame, config: StudyConfig) -> dict[str, dict[str, Any]]:
-    """Per family and measure: mean over seeds with its bootstrap interval."""
-    generator = np.random.default_rng(config.measurement.data_seed)
+def _family_intervals(models: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Per family and measure: mean over seeds, and what `Estimate` says of its interval."""
     summary: dict[str, dict[str, Any]] = {}
     for family, group in models.groupby("family", sort=False):
         summary[str(family)] = {
@@ -284,14 +284,8 @@ def _family_intervals(models: pd.DataFrame, config: StudyConfig) -> dict[str, di
                 continue
             values = group[name].dropna().to_numpy(float)
             if len(values):
-                # not all families have it: it leaves the draws of the others as they are
-                apart = np.random.default_rng(config.measurement.data_seed)
-                draws = apart if name == "proved_to" else generator
-                found = mean(values, config.n_bootstrap, draws)
-                ends = (
-                    (found.low, found.high) if found.n > 1 else (found.value,) * 2
-                )  # one seed has no interval
-                summary[str(family)][name] = {"mean": found.value, "low": ends[0], "high": ends[1]}
+                found = mean(values)
+                summary[str(family)][name] = {"mean": found.value, "n": found.n, **found.ends()}
     return summary
 
 
@@ -299,7 +293,6 @@ def _correlation(
     models: pd.DataFrame, first: str, second: str, config: StudyConfig
 ) -> dict[str, Any]:
     """Spearman's correlation of two measures over seeds, for each family that has both."""
-    generator = np.random.default_rng(config.measurement.data_seed)
     found: dict[str, Any] = {}
     if first not in models or second not in models:
         return found
@@ -307,6 +300,6 @@ def _correlation(
         x, y = group[first].to_numpy(float), group[second].to_numpy(float)
         if len(group) < 4 or np.ptp(x) == 0 or np.ptp(y) == 0:
             continue  # no correlation to speak of
-        tie = correlation(x, y, config.n_bootstrap, generator)
-        found[str(family)] = {"spearman": tie.value, "low": tie.low, "high": tie.high, "n": tie.n}
+        tie = correlation(x, y, config.n_bootstrap, config.measurement.data_seed)
+        found[str(family)] = {"spearman": tie.value, "n": tie.n, **tie.ends()}
     return found

@@ -194,7 +194,9 @@ def judge(rule: Rule, measured: Measured) -> str:
 def judge_all(rules: Sequence[Rule], measured: Sequence[Measured]) -> list[ClaimVerdict]:
     """The verdicts on claims that are looked at together, at a level of 5 % for all of them."""
     margins = [_margin(rule, found) for rule, found in zip(rules, measured, strict=True)]
-    p = np.array([_p_value(distance, error) for distance, error in margins])
+    p = np.array(
+        [_p_value(*margin, found) for margin, found in zip(margins, measured, strict=True)]
+    )
     corrected = holm(p)
     tested = int(np.isfinite(p).sum())
     seen = _normal_quantile(1 - _FAMILY_LEVEL / 2 / max(1, tested))
@@ -231,7 +233,8 @@ def _margin(rule: Rule, measured: Measured) -> tuple[float, float]:
     if rule.kind == "holds" or math.isnan(found.low):
         return math.nan, math.nan
     limit, upper = rule.limits(measured.unit)
-    to_low, to_high = (found.value - found.low) / _Z95, (found.high - found.value) / _Z95
+    width = _quantile(found, (1 + found.level) / 2)
+    to_low, to_high = (found.value - found.low) / width, (found.high - found.value) / width
     above = (found.value - limit, to_low if found.value >= limit else to_high)
     ceiling = limit if rule.kind == "below" else upper
     below = (ceiling - found.value, to_high if found.value <= ceiling else to_low)
@@ -265,12 +268,25 @@ def _detectable(rule: Rule, measured: Measured, error: float, seen: float) -> fl
     return math.tanh(math.atanh(least) + more * spread) - limit
 
 
-def _p_value(distance: float, error: float) -> float:
+def _p_value(distance: float, error: float, measured: Measured) -> float:
     if math.isnan(distance):
         return math.nan
     if error <= 0:
         return 0.0 if distance else 1.0
-    return math.erfc(abs(distance) / error / math.sqrt(2))
+    if measured.estimate.kind != "t":
+        return math.erfc(abs(distance) / error / math.sqrt(2))
+    from scipy import special
+
+    return 2 * float(special.stdtr(measured.estimate.n - 1, -abs(distance) / error))
+
+
+def _quantile(found: Estimate, share: float) -> float:
+    """Of the law that an interval is made by: the normal one, or t for a t interval."""
+    if found.kind != "t":
+        return _normal_quantile(share)
+    from scipy import special
+
+    return float(special.stdtrit(found.n - 1, share))
 
 
 def _outcome(rule: Rule, measured: Measured, distance: float, corrected: float) -> str:

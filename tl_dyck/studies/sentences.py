@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from tl_dyck.certify import Certificate, PerturbationSpace
+from tl_dyck.certify.deadline import by_work
 from tl_dyck.check import check_distinct
 from tl_dyck.configuration import Configuration, nested, number, whole
 from tl_dyck.environment import environment
@@ -49,7 +50,8 @@ class SentencesMeasurement(Configuration):
         spaces: what is certified.
         limit: sentences of the test set that are certified; 0 for all.
         n_interval: of these, how many also by `interval` (0 for all); it is the slowest.
-        time_limit: seconds a sentence.
+        time_limit: seconds of work a sentence: work is counted, so that no share depends on how
+            busy the machine is.
     """
 
     spaces: tuple[str, ...] = SPACES
@@ -168,6 +170,7 @@ def _is_of(file: Path, what: dict[str, Any]) -> bool:
     return isinstance(saved, dict) and saved.get("of") == what
 
 
+@by_work()
 def _measure(
     model: TextTransformer,
     test: Sequence[Sentence],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tl_dyck.intervals import Estimate
+from tl_dyck.estimates import Estimate, again_words, ends_text, interval_words
 from tl_dyck.studies.results import Study
 
 #: Of a study, as they are shown: where it takes a stack, then all.
@@ -21,10 +21,25 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def percents(share: Estimate, form: str = ".1f") -> str:
-    """``12.0 % [10.0, 15.0]``; nothing but what is 100 is rounded to it without decimals."""
-    ends = [f"{100 * value:{form}}" for value in (share.value, share.low, share.high)]
-    mean, low, high = ("100" if float(text) == 100 else text for text in ends)
-    return f"{mean} % [{low}, {high}]"
+    """``12.0 % [10.0, 15.0]``; 100 is written without decimals, and no end is beyond 0 and 100."""
+    return share_text(share.value, form, " %") + (
+        ""
+        if share.low != share.low
+        else f" [{share_text(share.low, form)}, {share_text(share.high, form)}]"
+    )
+
+
+def share_text(value: float, form: str = ".1f", unit: str = "") -> str:
+    """A share in percent, which is none below 0 or above 1, whatever an interval says."""
+    text = f"{100 * min(max(value, 0.0), 1.0):{form}}"
+    return f"{'100' if float(text) == 100 else text}{unit}"
+
+
+def again_text(share: Estimate, form: str = ".1f") -> str:
+    """``[10.0, 15.0]``, the percentages between which the mean of as many other seeds will be."""
+    if share.again_low != share.again_low:
+        return "–"
+    return f"[{share_text(share.again_low, form)}, {share_text(share.again_high, form)}]"
 
 
 def lengths(found: Sequence[int]) -> str:
@@ -38,17 +53,21 @@ def study_markdown(study: Study) -> str:
     asked = f"{study.task.long_lengths[0]}–{study.task.long_lengths[-1]}"
     rows = []
     for family, facts in study.summary["families"].items():
-        of = [Estimate(**_ends(facts[name]), n=facts["n"]) for name in _ACCURACIES]
+        of = [Estimate.of(facts[name]) for name in _ACCURACIES]
         proved = study.languages[study.languages["family"] == family]["proved_to"].astype(int)
         last = study.variation[study.variation["family"] == family].iloc[-1:]
         varied = [
-            f"{row.variation:.2f} [{row.low:.2f}, {row.high:.2f}]" for row in last.itertuples()
+            f"{row.variation:.2f} {ends_text(row.low, row.high, '.2f')}"
+            for row in last.itertuples()
         ]
         recalled = last["recalled"].dropna()
         rows.append(
             [
                 f"`{family}`",
-                *map(percents, of),
+                percents(of[0]),
+                percents(of[1]),
+                again_text(of[1]),
+                *map(percents, of[2:]),
                 lengths(proved.tolist()) if len(proved) else "–",
                 *(varied or ["–"]),
                 *(recalled.map("{:.2f}".format).tolist() or ["–"]),
@@ -56,18 +75,17 @@ def study_markdown(study: Study) -> str:
             ]
         )
     head = ["family", "closing accuracy, after a closing bracket"]
-    head += [f"at lengths {asked} (other models on another CPU)"]
+    head += [f"at lengths {asked}", "the same of as many other seeds"]
     head += ["on all closing brackets", f"at lengths {asked}", "every prefix right up to length"]
     head += ["attention variation, last layer", "reported (recalled)", "two random patterns"]
     near, far = study.task.closing_chance(), study.task.closing_chance(long=True)
-    said = (
+    every = [each for of in study.summary["families"].values() for each in of.values()]
+    means = [each for each in every if isinstance(each, dict)]
+    said = f"Means with {interval_words(means)}. Of as many other seeds: {again_words(means)}. "
+    said += (
         f"Without a stack: after a closing bracket, guessing is right {far.constant:.0%} of the "
         f"time, and counting open brackets by type at most {near.counter_after_close:.0%} "
         f"({far.counter_after_close:.0%} at length). On all closing brackets, copying the last "
         f"token is right {near.copier:.0%} of the time ({far.copier:.0%})."
     )
     return f"{markdown(head, rows)}\n{said}\n"
-
-
-def _ends(facts: dict[str, float]) -> dict[str, float]:
-    return {"value": facts["mean"], "low": facts["low"], "high": facts["high"]}

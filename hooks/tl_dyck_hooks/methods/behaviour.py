@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tl_dyck.certify.deadline import by_work
 from tl_dyck.certify.language import certify_language
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.judge import Case, Question, Scores, declare_method
@@ -63,7 +64,7 @@ def drift(case: Case, questions: Sequence[Question]) -> Scores:
 
 @declare_method("stack", "same", yes="if proved")
 def certificate(case: Case, questions: Sequence[Question]) -> Scores:
-    """Proof or refutation, on every prefix up to the length asked about, within 2 seconds a model.
+    """Proof or refutation, on every prefix up to the length asked about; 2 s of work a model.
 
     `tl_dyck.certify_language`, the claim "any_token", of models of one layer without positions. Two
     models are the same if both are right, and not if one is wrong. Where neither is reached in time
@@ -82,6 +83,7 @@ def certificate(case: Case, questions: Sequence[Question]) -> Scores:
     return scores
 
 
+@by_work()
 def _is_right(model: Any, case: Case, length: int) -> bool | None:
     try:
         found = certify_language(model, case.task, length, until="refuted", time_limit=_SECONDS)

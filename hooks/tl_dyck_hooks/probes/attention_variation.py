@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex, final
+from typing import TYPE_CHECKING, Any, SupportsFloat, final
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tl_dyck.arguments import checked
 from tl_dyck.attention import random_row_variation
-from tl_dyck.check import check_draws, check_level, check_seed
+from tl_dyck.check import check_level
 from tl_dyck.environment import one_thread
 from tl_dyck.hook_points import attention_patterns
 from tl_dyck.inputs import as_tokens, language_of, one_model, token_texts
@@ -38,8 +38,9 @@ class AttentionVariation:
 
     Attributes:
         mean: per layer and head, heads paired by index, ``[layer, head]``.
-        interval: bootstrap percentile interval of `mean` over models (seeds), ``[layer, head, 2]``;
-            NaN for two models, whose one distance says nothing about how much it varies.
+        interval: of `mean`, a t interval over models (seeds), see `tl_dyck.intervals`,
+            ``[layer, head, 2]``; NaN for two models, whose one distance says nothing about how much
+            it varies.
         matched: per layer, mean over heads after pairing the heads of two models so that they
             differ least, ``[layer]``; equals `mean` for one head.
         matched_interval: of `matched`, ``[layer, 2]``.
@@ -106,26 +107,21 @@ def attention_variation(
     models: Sequence[Any],
     text: str | Int[Tensor, "*batch pos"] | None = None,
     *,
-    n_bootstrap: SupportsIndex = 2000,
     level: SupportsFloat = 0.95,
-    seed: SupportsIndex = 0,
 ) -> AttentionVariation:
     """Compare the attention patterns of several models on one input.
 
     The variation of two models is the *squared* Frobenius norm of the difference of their patterns,
     over all rows, that of BOS (always zero) included. The paper writes the norm without saying so;
     its random baseline fits the square (see `random_attention_variation`). Pairs of models are not
-    independent, so the interval resamples models, not pairs, and leaves out pairs of a model with
-    itself.
+    independent, so the interval is over models, not pairs: the jackknife says what each one adds.
 
     Args:
         models: at least two HookedTransformers of the same shape, usually one per seed.
         text: the input: a string, or tokens ``[pos]`` or ``[1, pos]`` with BOS, which need no
             tokenizer; None for the paper's ``[[[[]]]](((())))``, which has brackets of all types
             and depths, and its like for other languages.
-        n_bootstrap: number of resamples.
         level: of the intervals.
-        seed: of the resampling.
 
     Raises:
         TypeError: not a list of HookedTransformers.
@@ -133,7 +129,7 @@ def attention_variation(
         ValueError: fewer than two models, models of different shapes, or a level outside (0, 1).
     """
     _check(models)
-    level, n_bootstrap = check_level(level), check_draws(n_bootstrap, "n_bootstrap")
+    level = check_level(level)
     strings = _strings(models, text)
     patterns = torch.stack(
         [
@@ -144,9 +140,7 @@ def attention_variation(
     first = models[0]
     return variation_of_patterns(
         patterns,
-        n_bootstrap=n_bootstrap,
         level=level,
-        seed=seed,
         causal=getattr(first.cfg, "attention_dir", "causal") == "causal",
         text=token_texts(first, strings[0][0], getattr(first.cfg, "language", None)),
     )
@@ -157,9 +151,7 @@ def attention_variation(
 def variation_of_patterns(
     patterns: Float[Tensor, "model layer head query key"],
     *,
-    n_bootstrap: int = 2000,
     level: float = 0.95,
-    seed: SupportsIndex = 0,
     causal: bool = True,
     text: Sequence[str] = (),
 ) -> AttentionVariation:
@@ -167,16 +159,14 @@ def variation_of_patterns(
 
     Args:
         patterns: of at least two models.
-        n_bootstrap: number of resamples.
         level: of the intervals.
-        seed: of the resampling.
         causal: whether queries see no later keys.
         text: the input, a text for each position.
     """
     same, matched = _distances(patterns.double())
-    generator = np.random.default_rng(check_seed(seed))
-    mean, interval = mean_over_pairs(same, n_bootstrap, generator, level=level)
-    mean_matched, interval_matched = mean_over_pairs(matched, n_bootstrap, generator, level=level)
+    mean, interval = mean_over_pairs(same, level=level)
+    mean_matched, interval_matched = mean_over_pairs(matched, level=level)
+    interval, interval_matched = (each.clip(min=0) for each in (interval, interval_matched))
     return AttentionVariation(
         mean=mean,
         interval=interval,

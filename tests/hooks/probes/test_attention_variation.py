@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tl_dyck.intervals import mean
 from tl_dyck.models import build_model, get_config
 from tl_dyck_hooks.probes import attention_variation
 from tl_dyck_hooks.probes.attention_variation import random_attention_variation
@@ -40,7 +41,7 @@ def slow_distance(a, b):
 def test_is_the_mean_squared_frobenius_distance_over_pairs():
     models = [wide_model(seed, n_heads=2) for seed in range(4)]
     patterns = [slow_patterns(model) for model in models]
-    found = attention_variation(models, TEXT, n_bootstrap=10)
+    found = attention_variation(models, TEXT)
     for layer in range(2):
         for head in range(2):
             pairs = [
@@ -68,23 +69,25 @@ def test_heads_in_another_order_are_the_same_heads():
             for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
                 weight = getattr(block.attn, name)
                 weight.copy_(weight[[2, 0, 1]].clone())
-    found = attention_variation([model, shuffled], TEXT, n_bootstrap=10)
+    found = attention_variation([model, shuffled], TEXT)
     assert found.matched == pytest.approx(np.zeros(2), abs=1e-8)
     assert found.mean.min() > 0.1
 
 
-def test_bootstrap_resamples_models_and_drops_pairs_of_a_model_with_itself():
+def test_interval_is_that_of_what_each_model_adds():
+    """Tukey's pseudo-values, counted pair by pair, have the interval of a mean."""
     models = [wide_model(seed) for seed in range(5)]
-    found = attention_variation(models, TEXT, n_bootstrap=200, level=0.8, seed=3)
+    found = attention_variation(models, TEXT, level=0.8)
     patterns = [slow_patterns(model) for model in models]
     distance = [[slow_distance(a[1][0], b[1][0]) for b in patterns] for a in patterns]
-    means = []
-    for counts in np.random.default_rng(3).multinomial(5, [0.2] * 5, size=200):
-        drawn = [index for index, count in enumerate(counts) for _ in range(count)]
-        pairs = [distance[a][b] for a, b in itertools.combinations(drawn, 2) if a != b]
-        if pairs:
-            means.append(sum(pairs) / len(pairs))
-    assert found.interval[1, 0] == pytest.approx(np.quantile(means, [0.1, 0.9]), rel=1e-5)
+
+    def average(chosen):
+        return np.mean([distance[a][b] for a, b in itertools.combinations(chosen, 2)])
+
+    every = range(5)
+    added = [5 * average(every) - 4 * average([m for m in every if m != each]) for each in every]
+    known = mean(added, level=0.8)
+    assert found.interval[1, 0] == pytest.approx((known.low, known.high), rel=1e-5)
 
 
 @given(n=st.integers(1, 12), seed=st.integers(0, 1000))
@@ -112,7 +115,7 @@ def test_uniform_attention_does_not_vary():
 
 
 def test_two_models_have_no_interval():
-    found = attention_variation([wide_model(0), wide_model(1)], TEXT, n_bootstrap=10)
+    found = attention_variation([wide_model(0), wide_model(1)], TEXT)
     assert np.isnan(found.interval).all()
     assert np.isnan(found.matched_interval).all()
     assert "[" not in repr(found)

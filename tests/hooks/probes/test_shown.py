@@ -29,7 +29,7 @@ def found(name):
     gpt = [build_model(get_config("gpt", TASK, n_heads=2), seed) for seed in range(3)]
     minimal = build_model(get_config("minimal-onehot", TASK))
     return {
-        "variation": lambda: attention_variation(gpt, "[()]", n_bootstrap=50),
+        "variation": lambda: attention_variation(gpt, "[()]"),
         "likeness": lambda: stack_likeness(gpt[0], TASK, n=20),
         "balance": lambda: balance_violation(minimal),
         "accuracy": lambda: accuracy_at_length(minimal, n=50),

@@ -179,7 +179,7 @@ def test_dozens_of_patterns_one_function(prefix: Any) -> None:
     first, second = torch.triu_indices(60, 60, 1)
     distance = torch.cdist(flat, flat)[first, second].square()
     assert distance.min() > 1  # no two alike
-    variation = attention_variation(models[:30], n_bootstrap=50)
+    variation = attention_variation(models[:30])
     assert variation.mean[0, 0] > variation.random_baseline
 
 

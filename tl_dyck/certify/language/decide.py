@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from tl_dyck.arguments import checked
-from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.deadline import RUN_A_LOOK, Deadline, OutOfTime, counts_work
 from tl_dyck.certify.exact.linear import is_linear
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.automaton_certificate import decide_automaton
@@ -200,7 +200,7 @@ def _answers(
     n_jobs = min(n_jobs, max(1, len(waiting)))
     calls = ((shell, deadline.left) for shell in waiting)
     work = partial(_decided, asked.evaluator)
-    if n_jobs == 1 or deadline.left < _START:
+    if n_jobs == 1 or counts_work() or deadline.left < _START:
         return (work(*call) for call in calls)
     return spread(work, calls, n_jobs)
 
@@ -249,7 +249,7 @@ def run_all(
                 break
             strings = language.enumerate(length, "prefix").numpy()
             for start in range(0, len(strings), _AT_ONCE):
-                deadline.check()
+                deadline.check(_AT_ONCE / RUN_A_LOOK)
                 for judged in asked.judged(strings[start : start + _AT_ONCE]):
                     tally.take(judged)
             tally.complete[length] = True
@@ -345,7 +345,7 @@ def seek(asked: Asked, lengths: Sequence[int], tally: Tally, deadline: Deadline)
     for strings in _draws(asked.profiles, [n for n in lengths if n > 0]):
         for judged in asked.judged(strings):
             tally.see_wrong(judged)
-            deadline.check()
+            deadline.check(len(strings) / RUN_A_LOOK)
 
 
 def _draws(profiles: Profiles, lengths: Sequence[int]) -> Iterator[Tokens]:

@@ -19,7 +19,7 @@ from typing import final
 
 import numpy as np
 
-from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.deadline import RUN_A_LOOK, Deadline
 from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.walks import Walks
@@ -128,8 +128,8 @@ class Predictions:
         """What each model makes of strings, [n, d_vocab]."""
         pieces: list[list[Array]] = []
         for start in range(0, len(strings), _AT_ONCE):
-            deadline.check()
             piece = strings[start : start + _AT_ONCE]
+            deadline.check(len(piece) / RUN_A_LOOK)
             pieces.append([each(piece) for each in self.logits])
         return [np.concatenate(each) for each in zip(*pieces, strict=True)]
 

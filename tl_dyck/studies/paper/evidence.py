@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 
 from tl_dyck.files import read_json, read_tensors
-from tl_dyck.intervals import Estimate, mean
+from tl_dyck.intervals import LEVEL, Estimate, mean
 from tl_dyck.runs.analysis import of_each
 from tl_dyck.runs.spec import Point
 from tl_dyck.runs.store import Store
@@ -59,13 +59,13 @@ class Evidence:
     def mean(self, column: str, *groups: str) -> Estimate:
         """Mean of a measure over the models of some groups."""
         values = self.of(*groups)[column].dropna().to_numpy(float)
-        return mean(values, self.scale.n_bootstrap, self.scale.measurement.data_seed)
+        return mean(values)
 
-    def paired(self, column: str, group: str, other: str) -> tuple[np.ndarray, np.ndarray]:
-        """A measure of two groups, seed by seed."""
+    def paired(self, column: str, group: str, other: str) -> tuple[pd.Series[Any], pd.Series[Any]]:
+        """A measure of two groups, by seed: of the seeds that have it in both."""
         columns = [self.of(name).set_index("seed")[column] for name in (group, other)]
-        both = pd.concat(columns, axis=1, join="inner").dropna().to_numpy(float)
-        return both[:, 0], both[:, 1]
+        both = pd.concat(columns, axis=1, join="inner").dropna().astype(float)
+        return both.iloc[:, 0], both.iloc[:, 1]
 
     def sound(self, group: str) -> list[int]:
         """Seeds whose runs did not diverge: non-finite weights give no patterns to compare."""
@@ -86,18 +86,15 @@ class Evidence:
         """Attention variation between the models of a group."""
         rows = self.layers(group, string)
         row = rows[layer] if rows else _NO_VARIATION
-        ends = {name: row[name] for name in ("low", "high")}
-        found = Estimate(value=row["variation"], **ends, n=row["n_models"])
+        found = Estimate.of(row, "variation", "n_models")
         return Variation(estimate=found, baseline=row["random_baseline"])
 
     def layers(self, group: str, string: str = "paper") -> list[dict[str, Any]]:
         """Attention variation between the models of a group, see `variation_by_layer`."""
-        key, scale = (group, string), self.scale
+        key = (group, string)
         if key not in self._layers:
             patterns = torch.from_numpy(self.patterns(group, string))
-            self._layers[key] = variation_by_layer(
-                patterns, scale.n_bootstrap, scale.measurement.data_seed
-            )
+            self._layers[key] = variation_by_layer(patterns)
         return self._layers[key]
 
     def patterns(
@@ -116,7 +113,7 @@ class Evidence:
 
 _NO_VARIATION: dict[str, Any] = {
     **dict.fromkeys(("variation", "low", "high", "random_baseline"), math.nan),
-    "n_models": 0,
+    **{"n_models": 0, "interval": "t", "level": LEVEL},
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
@@ -17,6 +18,7 @@ from tl_dyck.intervals import (
     distances,
     drawn_pair_mean,
     estimate,
+    left_out,
     mean_over_pairs,
     share,
 )
@@ -50,7 +52,7 @@ def over_layers(evidence: Evidence, group: str, recalled: float) -> Measured:
     """Attention variation averaged over layers: one way to read a number without a layer."""
     patterns = evidence.patterns(group)[:, :, 0]
     between = sum(distances(*[patterns[:, layer]] * 2) for layer in range(patterns.shape[1]))
-    found = _over_pairs(evidence, np.asarray(between) / patterns.shape[1])
+    found = _over_pairs(np.asarray(between) / patterns.shape[1])
     return Measured(estimate=found, reading=_layers(evidence, group), unit=recalled)
 
 
@@ -77,7 +79,7 @@ def random_baseline(evidence: Evidence) -> Measured:
         patterns = generator.exponential(size=(n, rows, rows)) * keep
         patterns /= patterns.sum(-1, keepdims=True)
         drawn.append(float(distances(patterns, patterns).sum() / n / (n - 1)))
-    found = estimate(_random(rows), np.array(drawn), n)
+    found = estimate(_random(rows), np.array(drawn), n, kind="simulated")
     reading = (
         f"Exactly {_random(rows):.2f} for the 16 rows of the string; with a row for BOS "
         f"{_random(rows + 1):.2f} (which other rows here are held to, since our models have one), "
@@ -92,8 +94,7 @@ def other_strings(evidence: Evidence, group: str) -> Measured:
     shares = {}
     for string in ("longer", "mixed", "random, 16", "random, 26"):
         found = evidence.variation(group, string)
-        e, base = found.estimate, found.baseline
-        shares[string] = Estimate(value=e.value / base, low=e.low / base, high=e.high / base, n=e.n)
+        shares[string] = found.estimate.times(1 / found.baseline)
     least = min(shares, key=lambda string: shares[string].value)
     listed = ", ".join(f"{string} {each.value:.0%}" for string, each in shares.items())
     return Measured(estimate=shares[least], reading=f"{group}, by string: {listed}.")
@@ -105,19 +106,16 @@ def longer_string(evidence: Evidence, group: str) -> Measured:
     for string in ("longer", "paper"):
         patterns = evidence.patterns(group, string)[:, -1, 0]
         shares.append(distances(patterns, patterns) / _random(patterns.shape[-1]))
-    found, n = _over_pairs(evidence, shares[0] - shares[1]), len(shares[0])
+    found, n = _over_pairs(shares[0] - shares[1]), len(shares[0])
     long, short = (each.sum() / n / max(1, n - 1) for each in shares)
     reading = f"{long:.0%} of random patterns against {short:.0%}."
     return Measured(estimate=found, reading=reading)
 
 
-def _over_pairs(evidence: Evidence, distance: Float[np.ndarray, "model model"]) -> Estimate:
-    scale = evidence.scale
-    value, interval = mean_over_pairs(
-        distance[..., None], scale.n_bootstrap, scale.measurement.data_seed
-    )
-    low, high = interval[0]
-    return Estimate(value=float(value[0]), low=float(low), high=float(high), n=len(distance))
+def _over_pairs(distance: Float[np.ndarray, "model model"]) -> Estimate:
+    value, (low, high) = mean_over_pairs(distance)
+    ends = {"low": float(low), "high": float(high), "kind": "t"}
+    return Estimate(value=float(value), **ends, n=len(distance))
 
 
 def _random(n_rows: int) -> float:
@@ -157,30 +155,26 @@ def choices(
         ]
         return float(np.mean(found))
 
-    found = _bootstrapped(evidence, patterns, average)
+    found = _over_models(patterns, average)
     each = ", ".join(f"{a} and {b} {matrix.mean():.2f}" for (a, b), matrix in matrices.items())
     reading = f"{each.replace('figure2-', '')}. Random patterns {baseline:.2f}.{said}"
     return Measured(estimate=found, reading=reading, unit=baseline)
 
 
-def _bootstrapped(
-    evidence: Evidence,
-    patterns: Mapping[str, Patterns],
-    statistic: Callable[[Mapping[str, np.ndarray]], float],
+def _over_models(
+    patterns: Mapping[str, Patterns], statistic: Callable[[Mapping[str, np.ndarray]], float]
 ) -> Estimate:
-    """A statistic of models of several kinds, with seeds of each kind resampled."""
-    generator = np.random.default_rng(evidence.scale.measurement.data_seed)
-    sizes = {name: len(found) for name, found in patterns.items()}
-    drawn = [
-        statistic({name: generator.integers(size, size=size) for name, size in sizes.items()})
-        for _ in range(evidence.scale.n_bootstrap)
+    """A statistic of models of several kinds, each with seeds of its own; none for fewer than 3."""
+    rows = {name: np.arange(len(found)) for name, found in patterns.items()}
+    without = [
+        np.array([statistic({**rows, name: np.delete(of, each)}) for each in of])
+        for name, of in rows.items()
     ]
-    n = min(sizes.values())
-    value = statistic({name: np.arange(size) for name, size in sizes.items()})
-    return estimate(value, np.array(drawn if n > 2 else [np.nan]), n)
+    found = left_out(statistic(rows), without)
+    return found if found.n > 2 else replace(found, low=float("nan"), high=float("nan"))
 
 
-def _kinds_apart(evidence: Evidence, patterns: Mapping[str, Patterns]) -> Measured:
+def _kinds_apart(patterns: Mapping[str, Patterns]) -> Measured:
     """Distance between models of two kinds, less the mean distance within either."""
     (a, left), (b, right) = patterns.items()
     if min(len(left), len(right)) < 2:
@@ -195,7 +189,7 @@ def _kinds_apart(evidence: Evidence, patterns: Mapping[str, Patterns]) -> Measur
         )
         return drawn_pair_mean(between, rows[a], rows[b], False) - within / 2
 
-    found = _bootstrapped(evidence, patterns, gap)
+    found = _over_models(patterns, gap)
     mean_a, mean_b = (each.sum() / len(each) / (len(each) - 1) for each in inside.values())
     reading = (
         f"Between the two kinds {between.mean():.2f}; within “{a}” ({len(left)} models) "
@@ -206,7 +200,7 @@ def _kinds_apart(evidence: Evidence, patterns: Mapping[str, Patterns]) -> Measur
 
 def positions_matter(evidence: Evidence, groups: Sequence[str]) -> Measured:
     """Models with and without positions."""
-    return _kinds_apart(evidence, {name: evidence.patterns(name)[:, -1, 0] for name in groups})
+    return _kinds_apart({name: evidence.patterns(name)[:, -1, 0] for name in groups})
 
 
 def itself_or_start(evidence: Evidence, group: str) -> Measured:
@@ -215,7 +209,7 @@ def itself_or_start(evidence: Evidence, group: str) -> Measured:
     itself = np.einsum("mqq->mq", patterns)[:, 1:].mean(-1)
     present = itself > patterns[:, 1:, 0].mean(-1)
     kinds = {"present bracket": patterns[present], "start": patterns[~present]}
-    return _kinds_apart(evidence, kinds)
+    return _kinds_apart(kinds)
 
 
 # --- what they look like --------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tl_dyck.intervals import Estimate, correlation, estimate, mean, share, spearman
+from tl_dyck.intervals import correlation, difference, left_out, mean, share, spearman
 from tl_dyck.studies.paper.evidence import Evidence
 from tl_dyck.studies.paper.measure import LEARNED, REPLACEABLE
 from tl_dyck.studies.paper.scales import DECAYS, contrastive_name, decay_name, length_points
@@ -77,7 +77,7 @@ def regularised(evidence: Evidence, column: str, mode: str) -> Measured:
         f"λ = {weight:g}: {evidence.mean(column, name).value:{form}}"
         for weight, name in names.items()
     )
-    return Measured(estimate=_difference(evidence, after, before), reading=f"{listed}.")
+    return Measured(estimate=difference(after, before), reading=f"{listed}.")
 
 
 def against_control(evidence: Evidence, control: str) -> Measured:
@@ -90,12 +90,7 @@ def against_control(evidence: Evidence, control: str) -> Measured:
         if len(after)
         else "There are no such models."
     )
-    return Measured(estimate=_difference(evidence, after, before), reading=reading)
-
-
-def _difference(evidence: Evidence, after: np.ndarray, before: np.ndarray) -> Estimate:
-    """Difference of means; of the same seeds, so that they are resampled in pairs."""
-    return mean(after - before, evidence.scale.n_bootstrap, evidence.scale.measurement.data_seed)
+    return Measured(estimate=difference(after, before), reading=reading)
 
 
 def tied(evidence: Evidence, group: str) -> Measured:
@@ -113,14 +108,10 @@ def predicted(evidence: Evidence, group: str, forecast: str) -> Measured:
     rows = evidence.of(group).dropna(subset=[LONG, forecast])
     rows = rows[rows["seed"].isin(evidence.sound(group))]
     if rows.empty:
-        return Measured(estimate=mean([], 1), reading="There are no such models.")
+        return Measured(estimate=mean([]), reading="There are no such models.")
     measured, said = rows[LONG].to_numpy(float), rows[forecast].to_numpy(float)
     parts = {"Measured": measured, "predicted": said, "mean distance": abs(measured - said)}
-    scale = evidence.scale
-    found = ", ".join(
-        f"{name} {mean(values, scale.n_bootstrap, scale.measurement.data_seed).text('.1%')}"
-        for name, values in parts.items()
-    )
+    found = ", ".join(f"{name} {mean(values).text('.1%')}" for name, values in parts.items())
     return _correlation(evidence, said, measured, f"{found}; {len(rows)} models.")
 
 
@@ -153,14 +144,10 @@ def violation_and_loss(evidence: Evidence) -> Measured:
         if len(rows) > 2
     ]
     if not points:
-        return Measured(estimate=mean([], 1), reading="No step has three checkpoints.")
+        return Measured(estimate=mean([]), reading="No step has three checkpoints.")
     seeds = np.unique(np.concatenate([seed for seed, _, _ in points]))
-    generator = np.random.default_rng(evidence.scale.measurement.data_seed)
-    drawn = [
-        _mean_tie(points, generator.choice(seeds, size=len(seeds)))
-        for _ in range(min(evidence.scale.n_bootstrap, 1000))
-    ]
-    found = estimate(_mean_tie(points, seeds), np.array(drawn), len(seeds))
+    without = np.array([_mean_tie(points, seeds[seeds != seed]) for seed in seeds])
+    found = left_out(_mean_tie(points, seeds), [without])
     first, last = (
         table.groupby(["group", "seed"])["beta"].agg(which).mean() for which in ("first", "last")
     )
@@ -172,7 +159,7 @@ def violation_and_loss(evidence: Evidence) -> Measured:
 
 
 def _mean_tie(points: list[_Point], seeds: np.ndarray) -> float:
-    """Mean over points of the rank correlation, of the models of these seeds (with repetition)."""
+    """Mean over points of the rank correlation, of the models of these seeds."""
     ties = []
     for known, loss, beta in points:
         order = np.argsort(known)
@@ -207,7 +194,7 @@ def violation_and_decay(evidence: Evidence) -> Measured:
         f"{evidence.mean('loss', decay_name(strength)).value:.4f}"
         for strength in (0.0, *DECAYS)
     )
-    found, unit = _difference(evidence, decayed, plain), plain.mean() if len(plain) else np.nan
+    found, unit = difference(decayed, plain), plain.mean() if len(plain) else np.nan
     return Measured(estimate=found, reading=f"At a decay of {listed} nats.", unit=float(unit))
 
 
@@ -245,7 +232,7 @@ def together(evidence: Evidence, groups: Sequence[str]) -> Measured:
     models = heads.groupby(["group", "seed"])[["accuracy", "accuracy_together"]]
     several = models.first()[models.size() > 1]
     lost = (several["accuracy"] - several["accuracy_together"]).to_numpy(float)
-    found = mean(lost, evidence.scale.n_bootstrap, evidence.scale.measurement.data_seed)
+    found = mean(lost)
     reading = (
         f"{len(several)} models have two or more heads that can be replaced one at a time, at a "
         f"cost of at most {REPLACEABLE:.0%} each."

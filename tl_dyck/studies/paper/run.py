@@ -41,8 +41,8 @@ WEN_2023 = Paper(
     "NeurIPS 2023, arXiv 2312.01429) that its text lets one repeat, on {models} transformers "
     "trained at the “{scale}” scale. Each claim is decided by a rule that is written down; where "
     "it was written or mended after its numbers had been seen, the verdict says “post hoc”.",
-    caption="Claims of Wen et al. 2023 beside our measurements, with 95% bootstrap intervals over "
-    "seeds (exact ones for shares). The paper's numbers are lost in our copy of its text: what is "
+    caption="Claims of Wen et al. 2023 beside our measurements, with "
+    "{intervals}. The paper's numbers are lost in our copy of its text: what is "
     "shown is recalled, for 40 seeds, and decides nothing. n: seeds, or models where several kinds "
     "are counted together. Would see: the distance from the rule's limit that as many seeds show "
     "in 80% of repetitions. Verdicts are at 5% for all rows together (Holm).",

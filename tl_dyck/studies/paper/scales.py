@@ -36,7 +36,7 @@ class Scale(Size):
         weights: λ of the contrastive regularisation, 0 among them: powers of ten.
         lengths: N, longest training strings for Theorem 2, besides the task's own.
         to_the_end: steps of groups that are not stopped early.
-        n_bootstrap: resamples for an interval.
+        n_bootstrap: resamples for the interval of a correlation.
         measurement: on every model.
     """
 

@@ -104,7 +104,6 @@ def measured(
         f"{name} {_mean(_numbers(rows, each)):{_FORMS.get(name, form.lstrip('+'))}}"
         for name, each in (beside or {}).items()
     ]
-    scale = evidence.scale
     known = evidence.known.set_index("model").to_dict("index")
 
     def said(name: str) -> str:
@@ -114,7 +113,7 @@ def measured(
         return f"{f'{there:{form}}' if there == there else '–'} ({name})"
 
     return Measured(
-        estimate=mean(found, scale.n_bootstrap, scale.measurement.data_seed),
+        estimate=mean(found),
         reading="; ".join([*words, f"{len(found)} seeds"]) + ".",
         positive=said(positive),
         negative=said(negative),

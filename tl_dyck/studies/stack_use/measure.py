@@ -101,12 +101,10 @@ class StackUseScale(Size):
 
     Attributes:
         steps: of training, all of them: an early stop would select by speed.
-        n_bootstrap: resamples for an interval.
         measurement: on every model.
     """
 
     steps: int = 700
-    n_bootstrap: int = 2000
     measurement: StackUseMeasurement = field(default_factory=StackUseMeasurement)
 
     def sweep(self) -> Sweep:
@@ -130,5 +128,5 @@ class StackUseScale(Size):
 #: Minutes, and 40 seeds.
 SCALES = {
     "quick": StackUseScale(),
-    "paper": StackUseScale(name="paper", seeds=40, n_bootstrap=4000),
+    "paper": StackUseScale(name="paper", seeds=40),
 }

@@ -23,8 +23,8 @@ STACK_USE_2026 = Paper(
     "the top of the stack and its depth used, or only there to be decoded? Each intervention "
     "stands beside controls, and beside the same on models whose mechanism is known. The rules "
     "were written down before the run of 40 seeds.",
-    caption="Claims of 2025 and 2026 about the use of a stack, with 95% bootstrap intervals over "
-    "seeds. We have the papers' abstracts alone. “Should pass” and “should fail”: the same "
+    caption="Claims of 2025 and 2026 about the use of a stack, with {intervals}. "
+    "We have the papers' abstracts alone. “Should pass” and “should fail”: the same "
     "quantity on a construction whose mechanism is known.",
     scales=SCALES,
     experiment=STACK_USE,

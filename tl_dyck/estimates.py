@@ -1,0 +1,131 @@
+"""A number, how sure it is, and in which words that is said: pages and tables make theirs here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+LEVEL = 0.95
+
+#: Of kinds of intervals: how they are called, of one and of many.
+KINDS = {
+    "t": ("t interval", "t intervals", ", corrected for skewness"),
+    "bootstrap": ("bootstrap interval", "bootstrap intervals", ""),
+    "exact": ("interval", "intervals", " (exact: Clopper and Pearson)"),
+    "simulated": ("range", "ranges", " of what was simulated"),
+    "": ("interval", "intervals", ""),
+}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A number, its interval, and which kind of interval that is; NaN where there is none.
+
+    Attributes:
+        value: the estimate.
+        low: lower end.
+        high: upper end.
+        n: number of independent units behind it: models (seeds), or cases.
+        kind: of the interval, a key of `KINDS`.
+        level: in how many of 100 repetitions it is to hold what is estimated, over 100.
+        again_low: lower end of the prediction interval: where, at the same level, the same estimate
+            will be of as many other units, for instance the same seeds on another machine. NaN
+            where that is not known.
+        again_high: its upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+    kind: str = ""
+    level: float = LEVEL
+    again_low: float = math.nan
+    again_high: float = math.nan
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], value: str = "mean", n: str = "n") -> Estimate:
+        """That of a row of a table, or of facts, with the columns of `ends`.
+
+        Args:
+            row: what it is not said to have (kind, level, …) is as if it had not been said.
+            value: name of the column of the estimate.
+            n: of that of the number of units.
+        """
+        known = {_FIELDS.get(name, name): row[name] for name in ENDS if name in row}
+        return cls(value=float(row[value]), n=int(row[n]), **known)
+
+    def text(self, form: str | Callable[[float], str] = ".2f") -> str:
+        """``0.12 [0.10, 0.15]``, or ``–`` where there is nothing; `form` as of `format`."""
+        said = form if callable(form) else f"{{:{form}}}".format
+        if self.value != self.value:
+            return "–"
+        if self.low != self.low:
+            return said(self.value)
+        return f"{said(self.value)} [{said(self.low)}, {said(self.high)}]"
+
+    def words(self, over: str = "seeds") -> str:
+        """What its interval is: "95 % t interval over seeds, corrected for skewness"."""
+        return _named(self.kind, self.level, over, many=False)
+
+    def ends(self) -> dict[str, Any]:
+        """As columns of a table: low, high, again_low, again_high, interval (its kind), level."""
+        return {name: getattr(self, _FIELDS.get(name, name)) for name in ENDS}
+
+    def times(self, factor: float) -> Estimate:
+        """The same in another unit; the factor is above 0."""
+        scaled = {name: factor * getattr(self, name) for name in ("value", *NUMBERS)}
+        return replace(self, **scaled)
+
+
+NUMBERS = ("low", "high", "again_low", "again_high")
+#: What a table says of an interval.
+ENDS = (*NUMBERS, "interval", "level")
+_FIELDS = {"interval": "kind"}
+
+
+def interval_words(found: Any, over: str = "seeds") -> str:
+    """What the intervals of a table or page are: "95 % t intervals over seeds, …".
+
+    Args:
+        found: estimates, or mappings or rows of a table with the columns of `Estimate.ends`;
+            those without an interval do not count.
+        over: what their units are.
+
+    Returns:
+        Without a full stop; the kinds in their order, if there are several, and "no intervals" if
+        there are none.
+    """
+    rows = found.to_dict("records") if hasattr(found, "to_dict") else list(found)
+    facts = [row.ends() if isinstance(row, Estimate) else row for row in rows]
+    kinds = dict.fromkeys(
+        (str(each.get("interval", "")), float(each.get("level", LEVEL)))
+        for each in facts
+        if each["low"] == each["low"]
+    )
+    said = [_named(kind, level, over, many=True) for kind, level in kinds]
+    return ", or ".join(said) or "no intervals"
+
+
+def again_words(found: Any, over: str = "seeds") -> str:
+    """What the prediction intervals of a table are; arguments as of `interval_words`."""
+    rows = found.to_dict("records") if hasattr(found, "to_dict") else list(found)
+    levels = dict.fromkeys(row["level"] for row in rows if row["again_low"] == row["again_low"])
+    if not levels:
+        return f"not known, since there are too few {over}"
+    said = " or ".join(f"{100 * level:.6g}" for level in levels)
+    return f"{said} % prediction intervals of the mean of as many other {over}, on any machine"
+
+
+def ends_text(low: float, high: float, form: str = ".4g") -> str:
+    """``[0.1, 0.15]``, or ``–`` where there is no interval."""
+    return "–" if low != low else f"[{low:{form}}, {high:{form}}]"
+
+
+def _named(kind: str, level: float, over: str, *, many: bool) -> str:
+    one, several, more = KINDS[kind]
+    above = f" over {over}" if over and kind != "simulated" else ""
+    return f"{100 * level:.6g} % {several if many else one}{above}{more}"
