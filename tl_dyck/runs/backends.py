@@ -24,8 +24,8 @@ from tl_dyck.runs.spec import SweepError
 from tl_dyck.workers import Workers, check_jobs, workers_here
 
 #: A backend is a context manager of the number of workers that is asked for (None: as many as
-#: may be) and of a scheduler's address (None: there is none yet); it gives `Workers`. What stands in
-#: its attribute ``deaths``, names of errors, says that a worker died with its work.
+#: may be) and of a scheduler's address (None: there is none yet); it gives `Workers`. Its attribute
+#: ``deaths``, if it has one, names the errors which say that a worker died with its work.
 Backend = Callable[[int | None, str | None], AbstractContextManager[Workers]]
 
 backends: Registry[Backend] = Registry("backend", "tl_dyck.backends")
