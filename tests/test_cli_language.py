@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.test_cli import call, flat
 from tl_dyck.certify.language import certify_language
-from tl_dyck.language import SymbolLanguage
 from tl_dyck.models import build_model, construct, get_config, load_model, save_model
 from tl_dyck.rnn import UnsupportedModelError, export_rnn, save_rnn
 from tl_dyck.studies import Study
@@ -36,8 +36,8 @@ def test_the_task_of_another_language_is_found(task: str, tmp_path: Path) -> Non
 
 
 def test_a_language_that_nobody_registered_is_named(tmp_path: Path) -> None:
-    language = SymbolLanguage("letters", ("a", "b"))
-    save_model(build_model(get_config("gpt", language, n_layers=1)), tmp_path / "model")
+    task = replace(load_task("anbncn"), name="letters")
+    save_model(build_model(get_config("gpt", task, n_layers=1)), tmp_path / "model")
     result = call("certify-language", tmp_path / "model", "-n", 4)
     assert result.exit_code == 2
     assert "letters" in result.stderr

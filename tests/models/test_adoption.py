@@ -271,6 +271,7 @@ def test_of_an_automaton_the_task_knows_what_may_come_first():
         measure(task, right, n=5)
 
 
+@pytest.mark.global_rng  # transformers draws its weights
 @pytest.mark.parametrize("hugging", [True, False], ids=["of transformers", "another module"])
 def test_the_call_for_another_model_can_be_made(hugging: bool) -> None:
     """As the message says it, with what a reader has: the model, its vocabulary and a task."""

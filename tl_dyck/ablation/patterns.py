@@ -46,12 +46,14 @@ def attention_entropy(
         task: Any = task_of(language_of(model, None)) if data is None else data
         check_reads(model, task.language)
         generator = torch.Generator().manual_seed(check_seed(seed))
-        data = task.sample(check_draws(n), generator=generator)
-    check_tokens(model, data, where)
-    marked = real_positions(model, data, where)
+        tokens: Tensor = task.sample(check_draws(n), generator=generator)
+    else:
+        tokens = data
+    check_tokens(model, tokens, where)
+    marked = real_positions(model, tokens, where)
     total = torch.zeros(model.cfg.n_layers, model.cfg.n_heads, dtype=torch.float64)
-    for batch in torch.arange(len(data)).split(rows_per_pass(model, data.shape[1])):
-        for layer, pattern in enumerate(attention_patterns(model, data[batch])):
+    for batch in torch.arange(len(tokens)).split(rows_per_pass(model, tokens.shape[1])):
+        for layer, pattern in enumerate(attention_patterns(model, tokens[batch])):
             entropy = torch.special.entr(pattern.double()).sum(-1)  # batch head query
             total[layer] += (entropy * marked[batch][:, None]).sum((0, 2))
     found: np.ndarray = (total / int(marked.sum())).numpy()

@@ -119,6 +119,12 @@ def _language(named: Mapping[str, Any]) -> Any:
     return found
 
 
+def _code() -> str:
+    """The page's own scripts, with the activations in their place."""
+    code = "".join(asset(f"playground/{name}.js") for name in _SCRIPTS)
+    return code.replace(_ACTIVATIONS, in_javascript())
+
+
 def _page(
     named: Mapping[str, Any],
     task: DyckTask,
@@ -152,8 +158,7 @@ def _page(
     }
     families = sorted({str(model.cfg.model_name) for model in named.values()})
     several = len(named) > 1
-    code = "".join(asset(f"playground/{name}.js") for name in _SCRIPTS)
-    scripts = (asset("shared.js") + code.replace(_ACTIVATIONS, in_javascript()),)
+    scripts = (asset("shared.js") + _code(),)
     title = f"Playground: {f'{len(named)} models' if families[1:] else families[0]}, {task.name}"
     parts = {
         "title": title,
