@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from tests.test_cli import call, flat
 from tl_dyck.certify.language import certify_language
 from tl_dyck.models import build_model, construct, get_config, load_model, save_model
-from tl_dyck.rnn import export_rnn, save_rnn
+from tl_dyck.rnn import UnsupportedModelError, export_rnn, save_rnn
 from tl_dyck.studies import Study
 from tl_dyck.tasks import load_task
 
@@ -19,6 +20,42 @@ from tl_dyck.tasks import load_task
 @pytest.fixture
 def checkpoint(tiny_study: Study) -> Path:
     return tiny_study.run_folder("minimal-onehot", 0)
+
+
+@pytest.mark.parametrize("task", ["shuffle-dyck", "anbncn"])
+def test_the_task_of_another_language_is_found(task: str, tmp_path: Path) -> None:
+    """By the language's name, with --task or without."""
+    known = load_task(task)
+    save_model(build_model(get_config("gpt", known, n_layers=1)), tmp_path / "model")
+    alone = call("certify-language", tmp_path / "model", "-n", 4, "--json")
+    named = call("certify-language", tmp_path / "model", "-n", 4, "--task", task, "--json")
+    assert alone.exit_code == named.exit_code
+    assert alone.exit_code in (0, 1, 3), alone.output
+    found, same = (json.loads(each.stdout)["verdict"] for each in (alone, named))
+    assert found["language"] == same["language"] == task
+    assert (found["status"], found["by_length"]) == (same["status"], same["by_length"])
+
+
+def test_a_language_that_nobody_registered_is_named(tmp_path: Path) -> None:
+    task = replace(load_task("anbncn"), name="letters")
+    save_model(build_model(get_config("gpt", task, n_layers=1)), tmp_path / "model")
+    result = call("certify-language", tmp_path / "model", "-n", 4)
+    assert result.exit_code == 2
+    assert "letters" in result.stderr
+    assert "Dyck languages only" not in result.stderr
+
+
+def test_two_layers_with_positions_are_told_what_is_true(tmp_path: Path) -> None:
+    """They are decided by running prefixes: nobody says that one layer alone is supported."""
+    model = build_model(get_config("gpt", "dyck-2-4", position="linear"))
+    save_model(model, tmp_path / "model")
+    said = flat(call("certify-language", tmp_path / "model", "-n", 4).output)
+    assert "prefixes were run: the model has 2 layers; pos_embed: the model has positions" in said
+    assert "one-layer" not in said
+    with pytest.raises(UnsupportedModelError, match="certify_language takes models of any number"):
+        export_rnn(model)
+    three = build_model(get_config("gpt", "dyck-2-4", n_layers=3))
+    assert certify_language(three, "dyck-2-4", 3).by_length
 
 
 @pytest.mark.parametrize("family", ["minimal-onehot", "gpt"])  # of one layer, and of two

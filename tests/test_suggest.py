@@ -106,7 +106,7 @@ PRINTED = {
     "tl_dyck.cli.train:models": "train",
     "tl_dyck.cli.train:train": "train",
     "tl_dyck.cli.certify:_proofs": "certify",
-    "tl_dyck.cli.language:certify_language": "certify",
+    "tl_dyck.cli.language:_prove": "certify",
     "tl_dyck.studies.reproduction:command": "paper",
 }
 

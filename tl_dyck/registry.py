@@ -140,6 +140,10 @@ class Registry(Generic[T]):
 
         return decorate
 
+    def include(self, name: str, item: T, summary: str) -> None:
+        """Have what the library itself brings under a name, as if it were announced."""
+        self._add(name, item, summary, announced=True)
+
     def get(self, name: str) -> T:
         """Return what `name` stands for, loading its entry point if need be.
 

@@ -8,7 +8,22 @@ import pytest
 import torch
 
 from tests.ablation.conftest import make_any
+from tl_dyck import build_model, get_config, load_task
 from tl_dyck.ablation import attention_entropy, pattern_drift, patterns
+from tl_dyck.probes import probes, takes_many
+
+
+@pytest.mark.parametrize("task", ["dyck-2-4", "shuffle-dyck"])
+def test_it_is_a_probe(task):
+    """Of a model alone: strings of its language are drawn; of a task, its own."""
+    model = build_model(get_config("gpt", task))
+    known = load_task(task)
+    drawn = known.sample(30, generator=torch.Generator().manual_seed(5))
+    strings = attention_entropy(model, drawn)
+    assert attention_entropy(model, known, n=30, seed=5) == pytest.approx(strings)
+    assert attention_entropy(model).shape == (model.cfg.n_layers, model.cfg.n_heads)
+    assert not takes_many(attention_entropy)
+    probes.check("attention_entropy", attention_entropy)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "eq6", "sinks"])

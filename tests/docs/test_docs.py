@@ -6,6 +6,7 @@ import doctest
 import html
 import importlib
 import importlib.util
+import inspect
 import json
 import pkgutil
 import re
@@ -99,6 +100,16 @@ def examples() -> list[doctest.DocTest]:
 
 
 EXAMPLES = examples()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_examples_are_shown_as_code(example: doctest.DocTest) -> None:
+    """In a section of their own; elsewhere the reference takes them for nested quotations."""
+    lines = inspect.cleandoc(example.docstring or "").splitlines()
+    inside = False
+    for line in lines:
+        inside = line == "Examples:" or (inside and (not line or line.startswith("    ")))
+        assert inside or ">>>" not in line
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)

@@ -32,6 +32,7 @@ from tl_dyck.certify.space_parser import transformations
 from tl_dyck.probes import probes
 from tl_dyck.report import figures
 from tl_dyck.runs import experiments
+from tl_dyck.runs.backends import backends
 from tl_dyck.studies import Measurement, StudyConfig, run_study
 from tl_dyck.studies.paper import Scale
 from tl_dyck.studies.paper.evidence import Evidence
@@ -44,6 +45,7 @@ PAGES = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8
 REGISTERED = {
     tasks: ("my-shuffle",),
     experiments: ("coin", "tosses"),
+    backends: ("threads",),
     probes: ("first-letter", "sink"),
     transformations: ("flip",),
 }

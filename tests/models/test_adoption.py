@@ -1,10 +1,12 @@
 import math
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from tests.foreign import LANGUAGE, SHAPES, VOCABULARY, foreign, theirs
 from tl_dyck import (
@@ -412,3 +414,30 @@ def test_of_an_automaton_the_task_knows_what_may_come_first():
     right = adopt(predicting({2: 0.5, 3: 0.5}), Vocabulary(task.language, (2, 4, 3), bos=1))
     for measure in (counted_accuracy, nats_over_law):
         measure(task, right, n=5)
+
+
+@pytest.mark.global_rng  # transformers draws its weights
+@pytest.mark.parametrize("hugging", [True, False], ids=["of transformers", "another module"])
+def test_the_call_for_another_model_can_be_made(hugging: bool) -> None:
+    """As the message says it, with what a reader has: the model, its vocabulary and a task."""
+    task = load_task("dyck-2-4")
+    shape = {"n_layer": 1, "n_head": 2, "n_embd": 8, "n_positions": 64, "vocab_size": 50}
+    gpt = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape)).eval()
+
+    class Plain(torch.nn.Module):
+        def forward(self, tokens: Any) -> Any:
+            return gpt(tokens).logits
+
+    model = gpt if hugging else Plain()
+    ids = [40, 7, 12, 3]
+    vocabulary = Vocabulary(task.language, brackets=ids, bos=30)
+    with pytest.raises(TypeError) as raised:
+        adopt(model, vocabulary)
+    (call,) = re.findall(r"task\.closing_accuracy\(.*\)", str(raised.value))
+    found = eval(call, {"task": task, "model": model, "vocabulary": vocabulary})
+
+    def by_hand(tokens: Any) -> Any:
+        of = torch.tensor([*ids, 30])
+        return gpt(of[tokens]).logits[..., of]
+
+    assert found.any_token == task.closing_accuracy(by_hand).any_token

@@ -10,8 +10,18 @@ import pytest
 import torch
 
 from tests.cases import case
-from tl_dyck import as_bridge, attention_variation, construct, frozen_importance, stack_likeness
+from tl_dyck import (
+    as_bridge,
+    attention_variation,
+    build_model,
+    construct,
+    frozen_importance,
+    get_config,
+    head_truths,
+    stack_likeness,
+)
 from tl_dyck.ablation import attention_entropy, gradient_importance
+from tl_dyck.judge import JudgeError
 from tl_dyck.models import list_models
 from tl_dyck.models.bridge import NoBridgeError
 from tl_dyck.models.hooked.installed import MAJOR
@@ -100,3 +110,11 @@ def test_folded_weights_and_copies(random_model: Any) -> None:
     model.process_weights_()
     bridge = copy.deepcopy(as_bridge(model))
     torch.testing.assert_close(bridge(TEXTS), model(TEXTS), rtol=1e-5, atol=1e-5)
+
+
+@needs_4
+def test_what_is_said_of_heads_names_no_mode_where_there_is_none() -> None:
+    bridge = as_bridge(build_model(get_config("gpt", "dyck-2-4")))
+    with pytest.raises(JudgeError, match="give the HookedTransformer with its weights") as raised:
+        head_truths(bridge, load_task("dyck-2-4"), 3)
+    assert "mode" not in str(raised.value)

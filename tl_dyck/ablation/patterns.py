@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -12,8 +12,12 @@ from torch import Tensor
 
 from tl_dyck.ablation.metrics import check_model, check_tokens, real_positions, rows_per_pass
 from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError
+from tl_dyck.check import WrongTypeError, check_draws, check_seed
 from tl_dyck.hook_points import attention_patterns
+from tl_dyck.inputs import check_reads, language_of
+from tl_dyck.tasks import Task
+from tl_dyck.tasks.names import task_of
+from tl_dyck.tasks.protocol import is_task
 
 _Hooks = Sequence[tuple[str, Any]]
 
@@ -21,23 +25,37 @@ _Hooks = Sequence[tuple[str, Any]]
 @checked
 def attention_entropy(
     model: Any,
-    data: Int[Tensor, "batch pos"],
+    data: Task | Int[Tensor, "batch pos"] | None = None,
     *,
     where: Bool[Tensor, "batch pos"] | None = None,
+    n: SupportsIndex = 200,
+    seed: SupportsIndex = 0,
 ) -> Float[np.ndarray, "layer head"]:
     """The entropy of a head's attention, nats, mean over queries: 0 where it looks at one position.
 
+    It is a probe, too: ``tl-dyck probe -p attention_entropy``.
+
     Args:
         model: any HookedTransformer.
-        data: token ids.
+        data: token ids; or a task, from which `n` training strings are drawn; None for the task of
+            the model's language.
         where: which queries count; None for the real positions, see `frozen_importance`.
+        n: number of strings.
+        seed: of the strings.
     """
     check_model(model)
-    check_tokens(model, data, where)
-    marked = real_positions(model, data, where)
+    if data is None or is_task(data):
+        task: Any = task_of(language_of(model, None)) if data is None else data
+        check_reads(model, task.language)
+        generator = torch.Generator().manual_seed(check_seed(seed))
+        tokens: Tensor = task.sample(check_draws(n), generator=generator)
+    else:
+        tokens = data
+    check_tokens(model, tokens, where)
+    marked = real_positions(model, tokens, where)
     total = torch.zeros(model.cfg.n_layers, model.cfg.n_heads, dtype=torch.float64)
-    for batch in torch.arange(len(data)).split(rows_per_pass(model, data.shape[1])):
-        for layer, pattern in enumerate(attention_patterns(model, data[batch])):
+    for batch in torch.arange(len(tokens)).split(rows_per_pass(model, tokens.shape[1])):
+        for layer, pattern in enumerate(attention_patterns(model, tokens[batch])):
             entropy = torch.special.entr(pattern.double()).sum(-1)  # batch head query
             total[layer] += (entropy * marked[batch][:, None]).sum((0, 2))
     found: np.ndarray = (total / int(marked.sum())).numpy()

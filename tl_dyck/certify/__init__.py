@@ -1,15 +1,16 @@
 """Perturbation spaces and certificates: does a prediction survive every edit of a string?
 
->>> from tl_dyck import construct, load_task
->>> language = load_task("dyck-2-4").language
->>> space = PerturbationSpace([(InsertMatchedPairs(language), 2)])  # or parse_space("pairs:2", …)
->>> prefix = language.tokenize("[(()")
->>> space.size(prefix)
-161
->>> model = construct.uniform_attention(language)
->>> certificate = certify_edits(model, prefix, None, space)  # or certifier="interval", …
->>> certificate.status, language.alphabet[certificate.target]
-('proved', ')')
+Examples:
+    >>> from tl_dyck import construct, load_task
+    >>> language = load_task("dyck-2-4").language
+    >>> space = PerturbationSpace([(InsertMatchedPairs(language), 2)])  # "pairs:2"
+    >>> prefix = language.tokenize("[(()")
+    >>> space.size(prefix)
+    161
+    >>> model = construct.uniform_attention(language)
+    >>> certificate = certify_edits(model, prefix, None, space)  # or certifier="interval", …
+    >>> certificate.status, language.alphabet[certificate.target]
+    ('proved', ')')
 
 Imports torch, numpy and einops, never TransformerLens. The certifiers themselves live in
 `tl_dyck_hooks.certifiers` and are found by entry point, as anyone else's are. Called, this module

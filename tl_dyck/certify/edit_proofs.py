@@ -40,10 +40,11 @@ def prove_edits(
 
     `certify_edits` is quicker and decides more; of what is wrong it shows the worst string.
 
-    >>> from tl_dyck import construct, load_task
-    >>> model = construct.uniform_attention(load_task("dyck-2-4").language)
-    >>> prove_edits(model, "([", None, "pairs:1").says[:29]
-    "logit 1 (']') is the largest "
+    Examples:
+        >>> from tl_dyck import construct, load_task
+        >>> model = construct.uniform_attention(load_task("dyck-2-4").language)
+        >>> prove_edits(model, "([", None, "pairs:1").says[:29]
+        "logit 1 (']') is the largest "
 
     Args:
         model_or_rnn: what `certify_edits` takes: one layer, up to four heads, an MLP with ReLU or

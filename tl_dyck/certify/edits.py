@@ -31,10 +31,11 @@ def certify_edits(
 ) -> Certificate:
     """Does the target stay the largest logit at the last position, on every string of a space?
 
-    >>> from tl_dyck import construct, load_task
-    >>> model = construct.uniform_attention(load_task("dyck-2-4").language)
-    >>> certify_edits(model, "[()[]", "]", "pairs:1").status
-    'proved'
+    Examples:
+        >>> from tl_dyck import construct, load_task
+        >>> model = construct.uniform_attention(load_task("dyck-2-4").language)
+        >>> certify_edits(model, "[()[]", "]", "pairs:1").status
+        'proved'
 
     Args:
         model_or_rnn: a `TwoLayerRNN`, any model that `tl_dyck.rnn.export_rnn` accepts, or an

@@ -68,11 +68,12 @@ def prove_language(
     Nothing is counted, so that this is quicker than `certify_language`; for a model that is wrong
     somewhere that says where.
 
-    >>> from tl_dyck import construct, load_task
-    >>> task = load_task("dyck-2-4")
-    >>> proof = prove_language(construct.uniform_attention(task.language), task, 60)
-    >>> 20_000 < len(proof.content) < 40_000
-    True
+    Examples:
+        >>> from tl_dyck import construct, load_task
+        >>> task = load_task("dyck-2-4")
+        >>> proof = prove_language(construct.uniform_attention(task.language), task, 60)
+        >>> 20_000 < len(proof.content) < 40_000
+        True
 
     A model of one head without positions, with at most one LN_C, no other norm, and a ReLU or no
     MLP has a proof of few boxes of prefixes, for `check_language`. For "any_token", other models of

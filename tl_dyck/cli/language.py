@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, final
@@ -102,19 +103,24 @@ def certify_language(
         yield Saved("Certificate", out)
     unproved = False
     if proof is not None and found.status == "proved":
-        from tl_dyck.certify.language_proofs import prove_language
-        from tl_dyck.certify.proof import NoProofError
-
-        pair: dict[str, Any] = {"other": about.get("other"), "head": head}
-        try:
-            proved = prove_language(network, asked, length, claim, **pair, time_limit=time_limit)
-        except NoProofError as error:
-            yield f"it has no proof: {error}"
-            unproved = True
-        else:
-            yield Saved("Proof", proved.save(proof))
-            yield Next("To check it", command("check", proof))
+        pair: dict[str, Any] = {"other": about.get("other"), "head": head, **limit}
+        unproved = yield from _prove(proof, network, asked, length, claim, **pair)
     end_with(found.status == "refuted", found.status == "open" or unproved)
+
+
+def _prove(file: Path, *asked: Any, **how: Any) -> Generator[Any, None, bool]:
+    """Write a proof; returns whether there is none."""
+    from tl_dyck.certify.language_proofs import prove_language
+    from tl_dyck.certify.proof import NoProofError
+
+    try:
+        proved = prove_language(*asked, **how)
+    except NoProofError as error:
+        yield f"it has no proof: {error}"
+        return True
+    yield Saved("Proof", proved.save(file))
+    yield Next("To check it", command("check", file))
+    return False
 
 
 def _asked(task: str | None, language: Any, model: str) -> Any:

@@ -202,7 +202,7 @@ class Runs:
 
     jobs: Jobs = None
     backend: Annotated[
-        str, option("NAME", '"loky" for this machine; "dask" or "ray" for a cluster.')
+        str, option("NAME", '"loky" for this machine; "dask", "ray", … for a cluster.')
     ] = "loky"
     address: Annotated[
         str | None, option("ADDRESS", "Of the cluster's scheduler. \\[default: one made here]")

@@ -149,7 +149,7 @@ def certify(
     share = accuracy(classifier, test)
     yield {"sentences": len(found), "accuracy": share, **{kind: counts[kind] for kind in kinds}}
     ms = np.array([certificate.seconds for certificate in found]) * 1e3
-    row = {kind: counts[kind] / len(found) for kind in kinds}
+    row: dict[str, float] = {kind: counts[kind] / len(found) for kind in kinds}
     row |= {"n": len(found), "accuracy": share}
     yield Rows("", [{**row, "median": np.median(ms), "late": np.quantile(ms, 0.95)}], _CERTIFIED)
     yield (

@@ -80,10 +80,11 @@ class Areas:
 class Circuits:
     """The circuits of heads of a case; each is run once, however often it is asked about.
 
-    >>> from tl_dyck.judge import make_case
-    >>> circuits = Circuits(make_case("uniform", 0)[0])
-    >>> circuits.areas(circuits.nested(circuits.heads)).exact_cpr > 0
-    True
+    Examples:
+        >>> from tl_dyck.judge import make_case
+        >>> circuits = Circuits(make_case("uniform", 0)[0])
+        >>> circuits.areas(circuits.nested(circuits.heads)).exact_cpr > 0
+        True
 
     Args:
         case: of one model; all its strings are of `Case.length` brackets.

@@ -110,13 +110,14 @@ def score_heads(
     The function returns ``[layer, head]``, NaN for a head that it says nothing about, or None. It
     is called once a case.
 
-    >>> from tl_dyck.judge import judge_method, score_heads
-    >>> @score_heads(above=0.5, unit="of the largest norm")
-    ... def largest(case):
-    ...     norms = [block.attn.W_O.norm(dim=(1, 2)).tolist() for block in case.model.blocks]
-    ...     return [[norm / max(map(max, norms)) for norm in layer] for layer in norms]
-    >>> int(judge_method(largest, [("uniform", 0)]).loc["needed", "cases"])
-    1
+    Examples:
+        >>> from tl_dyck.judge import judge_method, score_heads
+        >>> @score_heads(above=0.5, unit="of the largest norm")
+        ... def largest(case):
+        ...     norms = [block.attn.W_O.norm(dim=(1, 2)).tolist() for block in case.model.blocks]
+        ...     return [[norm / max(map(max, norms)) for norm in layer] for layer in norms]
+        >>> int(judge_method(largest, [("uniform", 0)]).loc["needed", "cases"])
+        1
 
     Args:
         above: the number from which on it says yes.

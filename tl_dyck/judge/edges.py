@@ -167,11 +167,13 @@ def edge_facts(world: Enumeration) -> list[Fact]:
 
     Where weights between the two are zero nothing is asked: anybody sees that.
 
-    >>> from tl_dyck.judge import make_case
-    >>> case, _ = make_case("uniform", 0)
-    >>> facts = edge_facts(Enumeration(case.model, case.task.language, 4, case.task.distribution))
-    >>> {fact.question.kind for fact in facts}
-    {'edge'}
+    Examples:
+        >>> from tl_dyck.judge import make_case
+        >>> case, _ = make_case("uniform", 0)
+        >>> law, read = case.task.distribution, case.task.language
+        >>> facts = edge_facts(Enumeration(case.model, read, 4, law))
+        >>> {fact.question.kind for fact in facts}
+        {'edge'}
 
     Raises:
         JudgeError: as `Edges`.

@@ -37,11 +37,12 @@ def judge_method(
 ) -> pd.DataFrame:
     """Ask a method every question of a suite, and score it.
 
-    >>> from tl_dyck import judge_method
-    >>> def optimist(case, questions):
-    ...     return [1.0 for question in questions]
-    >>> float(judge_method(optimist, [("uniform", 0)]).loc["needed", "misses"])
-    0.0
+    Examples:
+        >>> from tl_dyck import judge_method
+        >>> def optimist(case, questions):
+        ...     return [1.0 for question in questions]
+        >>> float(judge_method(optimist, [("uniform", 0)]).loc["needed", "misses"])
+        0.0
 
     Args:
         method: a function, see `tl_dyck.judge.protocol`, or the name of a registered one.

@@ -108,11 +108,12 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
 
     A copy of the model is run in float64, so that ties are told from rounding.
 
-    >>> from tl_dyck import construct, load_task
-    >>> task = load_task("dyck-2-4")
-    >>> truths = head_truths(construct.stack(task.language), task, 7)
-    >>> truths.reads_top(0, 0).verdict
-    'yes'
+    Examples:
+        >>> from tl_dyck import construct, load_task
+        >>> task = load_task("dyck-2-4")
+        >>> truths = head_truths(construct.stack(task.language), task, 7)
+        >>> truths.reads_top(0, 0).verdict
+        'yes'
 
     Args:
         model: any `DyckTransformer`, or what `tl_dyck.adopt` returned; of any layers.

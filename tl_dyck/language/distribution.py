@@ -39,11 +39,12 @@ from tl_dyck.language.sampling import End, draw_tokens
 class DyckDistribution:
     """D(q, k, D).
 
-    >>> from tl_dyck import DyckLanguage
-    >>> distribution = DyckDistribution(DyckLanguage(2, 4))
-    >>> prefix = distribution.language.parse("[(")
-    >>> distribution.next_token_probs(prefix)[-1].tolist()  # "[", "]", "(", ")", BOS
-    [0.25, 0.0, 0.25, 0.5, 0.0]
+    Examples:
+        >>> from tl_dyck import DyckLanguage
+        >>> distribution = DyckDistribution(DyckLanguage(2, 4))
+        >>> prefix = distribution.language.parse("[(")
+        >>> distribution.next_token_probs(prefix)[-1].tolist()  # "[", "]", "(", ")", BOS
+        [0.25, 0.0, 0.25, 0.5, 0.0]
 
     Attributes:
         language: gives k and D.

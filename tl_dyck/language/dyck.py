@@ -40,14 +40,15 @@ MOST_TYPES = 10_000  # of brackets; each has texts, an embedding and a logit of 
 class DyckLanguage(Language):
     """The language Dyck(k, D): well-nested strings over k bracket types, of depth D at most.
 
-    >>> language = DyckLanguage(2, 4)
-    >>> tokens = language.parse("[()]")
-    >>> tokens.tolist(), language.depth(tokens).tolist(), language.matching(tokens).tolist()
-    ([0, 2, 3, 1], [1, 2, 1, 0], [3, 2, 1, 0])
-    >>> language.top_of_stack(tokens).tolist()  # the last bracket that is still open
-    [0, 1, 0, -1]
-    >>> language.count(8)
-    224
+    Examples:
+        >>> language = DyckLanguage(2, 4)
+        >>> tokens = language.parse("[()]")
+        >>> tokens.tolist(), language.depth(tokens).tolist(), language.matching(tokens).tolist()
+        ([0, 2, 3, 1], [1, 2, 1, 0], [3, 2, 1, 0])
+        >>> language.top_of_stack(tokens).tolist()  # the last bracket that is still open
+        [0, 1, 0, -1]
+        >>> language.count(8)
+        224
 
     Attributes:
         n_types: k, the number of bracket types, 1 to 10,000.
@@ -228,8 +229,9 @@ class DyckLanguage(Language):
     def right_bracket(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
         """The bracket that closes the top of the stack after each token; -1 if nothing is open.
 
-        >>> DyckLanguage(2, 4).right_bracket(torch.tensor([0, 2, 3, 1])).tolist()
-        [1, 3, 1, -1]
+        Examples:
+            >>> DyckLanguage(2, 4).right_bracket(torch.tensor([0, 2, 3, 1])).tolist()
+            [1, 3, 1, -1]
         """
         top = self.top_of_stack(tokens)
         if tokens.shape[-1] == 0:

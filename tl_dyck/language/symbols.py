@@ -127,12 +127,13 @@ class SymbolLanguage(Language):
     What else is known of it, its task says (`tl_dyck.tasks.Task`). Asked for what only bounded Dyck
     languages have, it says so by its name.
 
-    >>> language = SymbolLanguage("letters", ("a", "b"))
-    >>> language.tokenize("abba").tolist(), language.bos_token
-    ([0, 1, 1, 0], 2)
-    >>> language.max_depth
-    Traceback (most recent call last):
-    tl_dyck.language.symbols.NoStackError: letters has no stack: nothing is known of its max_depth
+    Examples:
+        >>> language = SymbolLanguage("letters", ("a", "b"))
+        >>> language.tokenize("abba").tolist(), language.bos_token
+        ([0, 1, 1, 0], 2)
+        >>> language.max_depth
+        Traceback (most recent call last):
+        tl_dyck.language.symbols.NoStackError: letters has no stack: nothing is known of ...
 
     Args:
         name: what it is called in messages.

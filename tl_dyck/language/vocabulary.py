@@ -35,10 +35,11 @@ class VocabularyWarning(UserWarning):
 class Vocabulary:
     """The token ids of a model of your own, for the brackets of a language.
 
-    >>> from tl_dyck.language import DyckLanguage
-    >>> vocabulary = Vocabulary(DyckLanguage(2, 4), {"(": 2, ")": 3, "[": 4, "]": 5}, bos=1)
-    >>> vocabulary
-    Vocabulary([ 4, ] 5, ( 2, ) 3, BOS 1)
+    Examples:
+        >>> from tl_dyck.language import DyckLanguage
+        >>> vocabulary = Vocabulary(DyckLanguage(2, 4), {"(": 2, ")": 3, "[": 4, "]": 5}, bos=1)
+        >>> vocabulary
+        Vocabulary([ 4, ] 5, ( 2, ) 3, BOS 1)
 
     Args:
         language: what the model reads.

@@ -45,16 +45,17 @@ def adopt(
     result reads text, knows its language (``cfg.language``), and goes wherever a model of ours
     goes: metrics, probes, head importance, widgets, RNN export, certificates.
 
-    >>> from tl_dyck.models.hooked import HookedTransformerConfig
-    >>> cfg = HookedTransformerConfig(
-    ...     n_layers=2, d_model=16, n_ctx=32, d_head=8, d_vocab=6, attn_only=True,
-    ...     init_weights=False,
-    ... )
-    >>> model = HookedTransformer(cfg)
-    >>> _ = [weight.data.zero_() for weight in model.parameters()]
-    >>> ids = Vocabulary(DyckLanguage(2, 4), {"(": 2, ")": 3, "[": 4, "]": 5}, bos=1, padding=0)
-    >>> adopt(model, ids).to_tokens("[()]").tolist()
-    [[4, 0, 2, 3, 1]]
+    Examples:
+        >>> from tl_dyck.models.hooked import HookedTransformerConfig
+        >>> cfg = HookedTransformerConfig(
+        ...     n_layers=2, d_model=16, n_ctx=32, d_head=8, d_vocab=6, attn_only=True,
+        ...     init_weights=False,
+        ... )
+        >>> model = HookedTransformer(cfg)
+        >>> _ = [weight.data.zero_() for weight in model.parameters()]
+        >>> ids = Vocabulary(DyckLanguage(2, 4), {"(": 2, ")": 3, "[": 4, "]": 5}, bos=1, padding=0)
+        >>> adopt(model, ids).to_tokens("[()]").tolist()
+        [[4, 0, 2, 3, 1]]
 
     Args:
         model: a HookedTransformer. It is copied, with its hooks, and not changed.

@@ -4,10 +4,11 @@ A bidirectional encoder that reads ``[start] brackets [end]`` and says at ``[sta
 brackets are balanced (ARENA 3.0, chapter 1.5.1, after a model of Redwood Research). One type of
 bracket; three layers of two heads; padding is masked. The state dict is public, and you bring it.
 
->>> from tl_dyck.models.arena import arena_tokens
->>> arena_tokens(["(())", "()"])
-tensor([[0, 3, 3, 4, 4, 2],
-        [0, 3, 4, 2, 1, 1]])
+Examples:
+    >>> from tl_dyck.models.arena import arena_tokens
+    >>> arena_tokens(["(())", "()"])
+    tensor([[0, 3, 3, 4, 4, 2],
+            [0, 3, 4, 2, 1, 1]])
 """
 
 from __future__ import annotations

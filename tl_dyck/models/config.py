@@ -10,19 +10,20 @@ from typing import Any
 import torch
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
+from tl_dyck.activations import canonical_activation
 from tl_dyck.arguments import checked
 from tl_dyck.check import check_integer_fields, check_number
 from tl_dyck.decoder import odd_options
 from tl_dyck.language import DyckLanguage, Language, SymbolLanguage
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.models.embeddings import DEPTH_EMBEDDINGS, depth_embedding_size
+from tl_dyck.models.embeddings import DEPTH_EMBEDDINGS, FIXED_POSITIONS, depth_embedding_size
 from tl_dyck.models.hooked import HookedTransformerConfig
 from tl_dyck.registry import unknown_name
 
 _CHOICES = {
     "embedding": ("token", *DEPTH_EMBEDDINGS),
     "block": ("gpt", "eq6", "eq49", "bare"),
-    "position": ("none", "linear", "learned", "sinusoidal"),
+    "position": (*FIXED_POSITIONS, "learned"),
     "attention": ("softmax", "uniform"),
 }
 
@@ -131,6 +132,8 @@ class DyckTransformerConfig(HookedTransformerConfig):
     layer_norm: bool = True
 
     def __post_init__(self) -> None:
+        if self.act_fn not in SUPPORTED_ACTIVATIONS:  # by another name, perhaps
+            self.act_fn = canonical_activation(self.act_fn)
         for name, choices in {**_CHOICES, "act_fn": SUPPORTED_ACTIVATIONS}.items():
             if getattr(self, name) not in choices:
                 raise unknown_name(name, getattr(self, name), choices)

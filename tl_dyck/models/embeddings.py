@@ -8,6 +8,7 @@ tokens, opening and closing.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
@@ -81,3 +82,30 @@ class DepthEmbed(nn.Module):
         """Embed strings given from their beginning, with or without BOS."""
         depth = self.language.clipped_depth(tokens)
         return self.table[tokens, depth]
+
+
+def _linear(n_ctx: int, d_model: int, t_max: int) -> Tensor:
+    table = torch.zeros(n_ctx, d_model, dtype=torch.float64)
+    table[:, -1] = torch.arange(n_ctx, dtype=torch.float64) / t_max
+    return table
+
+
+def _sinusoidal(n_ctx: int, d_model: int, t_max: int) -> Tensor:
+    table = torch.zeros(n_ctx, d_model, dtype=torch.float64)
+    even = torch.arange(0, d_model, 2, dtype=torch.float64)
+    position = torch.arange(n_ctx, dtype=torch.float64)
+    angle = position[:, None] * torch.exp(-math.log(10000.0) * even / d_model)
+    table[:, 0::2] = angle.sin()
+    table[:, 1::2] = angle.cos()[:, : d_model // 2]
+    return table
+
+
+#: Position encodings that are not trained, by name, for every kind of model: of the context, the
+#: width and T_max, ``[n_ctx, d_model]``, float64. Position i counts BOS as 0. Linear: i / T_max in
+#: the last coordinate (Yao et al. 2021). Sinusoidal: sin and cos of i / 10000^(2j/d_model), as in
+#: Vaswani et al. 2017.
+FIXED_POSITIONS: dict[str, Callable[[int, int, int], Tensor]] = {
+    "none": lambda n_ctx, d_model, t_max: torch.zeros(n_ctx, d_model, dtype=torch.float64),
+    "linear": _linear,
+    "sinusoidal": _sinusoidal,
+}

@@ -20,10 +20,10 @@ import torch
 from tl_dyck.check import check_seed
 from tl_dyck.configuration import Configuration, choice, whole
 from tl_dyck.language.alphabet import Symbols
+from tl_dyck.models.embeddings import FIXED_POSITIONS
 from tl_dyck.models.hooked import HookedTransformerConfig
 from tl_dyck.models.hooked.own import HookedTransformer
 from tl_dyck.models.storage import check_finite, load_weights
-from tl_dyck.models.transformer import fixed_positions
 from tl_dyck.records import Shapes, read_weights, write_weights
 
 UNKNOWN, CLS = "<unk>", "<cls>"
@@ -54,7 +54,7 @@ class TextConfig(Configuration):
     d_model: int = whole(32)
     n_heads: int = whole(1)
     d_mlp: int = whole(0, least=0)
-    position: str = choice("none", ("none", "linear", "sinusoidal"))
+    position: str = choice("none", tuple(FIXED_POSITIONS))
     normalization: str = choice("none", ("none", "ln"))
     n_ctx: int = whole(80, least=2)
 
@@ -121,7 +121,7 @@ def build_text_model(
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
             else:
                 parameter.fill_(1.0 if kind == "w" else 0.0)
-        table = fixed_positions(config.position, config.n_ctx, config.d_model, config.n_ctx)
+        table = FIXED_POSITIONS[config.position](config.n_ctx, config.d_model, config.n_ctx)
         model.pos_embed.W_pos.copy_(table).requires_grad_(False)
     return model
 

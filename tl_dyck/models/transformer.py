@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from typing import Any, SupportsIndex, final
 
@@ -17,7 +16,7 @@ from tl_dyck.arguments import checked
 from tl_dyck.check import check_integer, check_number
 from tl_dyck.language import build_tokenizer
 from tl_dyck.models.config import DyckTransformerConfig
-from tl_dyck.models.embeddings import DepthEmbed
+from tl_dyck.models.embeddings import FIXED_POSITIONS, DepthEmbed
 from tl_dyck.models.hooked.own import HookedTransformer
 from tl_dyck.registry import unknown_name
 
@@ -280,30 +279,10 @@ def _fix_constants(model: DyckTransformer) -> None:
     """Set and freeze what the configuration says is not trained."""
     cfg = model.cfg
     if cfg.position != "learned":
-        table = fixed_positions(cfg.position, cfg.n_ctx, cfg.d_model, cfg.t_max)
+        table = FIXED_POSITIONS[cfg.position](cfg.n_ctx, cfg.d_model, cfg.t_max)
         model.pos_embed.W_pos.copy_(table)
         model.pos_embed.W_pos.requires_grad_(False)
     if cfg.attention == "uniform":
         for block in model.blocks:
             for parameter in (block.attn.W_Q, block.attn.W_K, block.attn.b_Q, block.attn.b_K):
                 parameter.zero_().requires_grad_(False)
-
-
-def fixed_positions(kind: str, n_ctx: int, d_model: int, t_max: int) -> Tensor:
-    """The fixed position encodings, ``[n_ctx, d_model]``, float64.
-
-    They are zeros, linear (Yao et al. 2021), or sinusoidal.
-
-    Position i counts BOS as 0. Sinusoidal: sin and cos of i / 10000^(2j/d_model), as in Vaswani et
-    al. 2017.
-    """
-    table = torch.zeros(n_ctx, d_model, dtype=torch.float64)
-    position = torch.arange(n_ctx, dtype=torch.float64)
-    if kind == "linear":
-        table[:, -1] = position / t_max
-    elif kind == "sinusoidal":
-        even = torch.arange(0, d_model, 2, dtype=torch.float64)
-        angle = position[:, None] * torch.exp(-math.log(10000.0) * even / d_model)
-        table[:, 0::2] = angle.sin()
-        table[:, 1::2] = angle.cos()[:, : d_model // 2]
-    return table

@@ -1,14 +1,15 @@
 """One-layer transformers as two-layer RNNs; imports torch, never TransformerLens.
 
->>> from tl_dyck import construct, load_task
->>> model = construct.stack(load_task("dyck-2-4").language)  # any one-layer causal model will do
->>> rnn = export_rnn(model)
->>> tokens = model.to_tokens("[(())]")
->>> bool((rnn(tokens) - model(tokens)).abs().max() < 1e-9)  # the same logits, at every position
-True
->>> folder = save_rnn(rnn, "my-rnn")
->>> load_rnn("my-rnn").to_string(tokens[0])
-'[(())]'
+Examples:
+    >>> from tl_dyck import construct, load_task
+    >>> model = construct.stack(load_task("dyck-2-4").language)  # any causal one
+    >>> rnn = export_rnn(model)
+    >>> tokens = model.to_tokens("[(())]")
+    >>> bool((rnn(tokens) - model(tokens)).abs().max() < 1e-9)  # the same logits, at every position
+    True
+    >>> folder = save_rnn(rnn, "my-rnn")
+    >>> load_rnn("my-rnn").to_string(tokens[0])
+    '[(())]'
 
 `tl_dyck.rnn.machine` states why the two are equal. `tl_dyck.rnn.onnx` and `tl_dyck.rnn.vnnlib`
 write the files that other verifiers read.

@@ -20,13 +20,13 @@ are (k ⊙ q) 1, and attention is 1ᵀ (p ⊙ v), as MatMuls with rows and colum
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tl_dyck.activations import ACTIVATIONS
 from tl_dyck.errors import needed
 from tl_dyck.files import write_bytes
 from tl_dyck.rnn.machine import TwoLayerRNN
@@ -162,14 +162,5 @@ class _Graph:
         return self.op("Div", x, self.op("Add", above, c))
 
     def _activation(self, name: str, x: str) -> str:
-        if name == "relu":
-            return self.op("Relu", x)
-        if name == "silu":
-            return self.op("Mul", x, self.op("Sigmoid", x))
-        if name == "gelu":  # x (1 + erf(x / √2)) / 2
-            inner = self.op("Erf", self.op("Mul", x, 1 / math.sqrt(2)))
-        else:  # gelu_new: x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2
-            cubic = self.op("Mul", self.op("Mul", self.op("Mul", x, x), x), 0.044715)
-            inner = self.op("Mul", self.op("Add", x, cubic), math.sqrt(2 / math.pi))
-            inner = self.op("Tanh", inner)
-        return self.op("Mul", self.op("Mul", x, 0.5), self.op("Add", inner, 1.0))
+        found: str = ACTIVATIONS[name].known("onnx")(self.op, x)
+        return found

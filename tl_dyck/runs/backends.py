@@ -1,4 +1,4 @@
-"""Where runs are carried out: in processes of this machine, on a dask cluster, or on a ray cluster.
+"""Where runs are carried out: in processes of this machine, on a cluster, or where you say.
 
 Knows: how work gets to a cluster, and when there is no hope that anything comes back from it.
 """
@@ -11,17 +11,27 @@ import pickle
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 from tl_dyck.check import check_integer
 from tl_dyck.errors import needed
 from tl_dyck.processes import Sent
+from tl_dyck.registry import Registry
 from tl_dyck.runs.spec import SweepError
 from tl_dyck.workers import Workers, check_jobs, workers_here
 
-#: How runs are carried out.
-BACKENDS = ("loky", "dask", "ray")
+#: A backend is a context manager of the number of workers that is asked for (None: as many as
+#: may be) and of a scheduler's address (None: there is none yet); it gives `Workers`. Its attribute
+#: ``deaths``, if it has one, names the errors which say that a worker died with its work.
+Backend = Callable[[int | None, str | None], AbstractContextManager[Workers]]
+
+backends: Registry[Backend] = Registry("backend", "tl_dyck.backends")
+register_backend = backends.register
+"""Decorator that registers a backend of your own: see `Registry.register`."""
+
 
 _PATIENCE = 60.0  # seconds without a scheduler or a worker, after which a sweep gives up
 _ANSWER = 10.0  # seconds that a cluster has to answer a question
@@ -29,30 +39,85 @@ _LOOK = 2.0  # seconds between two questions
 _KEPT = "what is done is kept, and the same command goes on with the rest"
 
 
-@contextlib.contextmanager
-def open_workers(backend: str, n_jobs: int | None, address: str | None) -> Iterator[Workers]:
+def open_workers(
+    backend: str, n_jobs: int | None, address: str | None
+) -> AbstractContextManager[Workers]:
     """Workers of this machine or of a cluster.
 
     Raises:
+        UnknownNameError: no such backend.
         MissingPackageError: its library is not installed.
         SweepError: it cannot be reached, or has no workers, within a minute.
         WrongValueError: `n_jobs` is too small, or too large for this machine.
     """
-    with contextlib.ExitStack() as stack:
-        if backend == "loky":
-            yield stack.enter_context(workers_here(check_jobs(n_jobs)))
-            return
-        most = None
-        if address is None:
-            n_jobs = check_jobs(n_jobs)
-        elif n_jobs is not None:
-            most = check_integer("n_jobs", n_jobs, 1)
-        library: _Dask | _Ray
-        if backend == "dask":
-            library = stack.enter_context(_dask(address, n_jobs))
-        else:
-            library = stack.enter_context(_ray(address, n_jobs))
-        yield _Cluster(library, most)
+    return backends.get(backend)(n_jobs, address)
+
+
+def is_death(backend: str, error: Exception) -> bool:
+    """Whether an error says that a worker died with its work, as far as the backend can tell."""
+    return type(error).__name__ in getattr(backends.get(backend), "deaths", ())
+
+
+@final
+@dataclass(frozen=True)
+class ExecutorWorkers:
+    """`Workers` of whatever has a method ``submit`` as executors of `concurrent.futures` have.
+
+    Attributes:
+        executor: takes functions and arguments that can be pickled, and returns futures.
+        size: how many calls it makes at a time.
+    """
+
+    executor: Any
+    size: int
+
+    @property
+    def ahead(self) -> int:
+        """Two for each, so that none waits."""
+        return 2 * self.size
+
+    def send(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """With what only this process has registered."""
+        return Sent(function)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Have it called."""
+        future: Future[Any] = self.executor.submit(function, *arguments)
+        return future
+
+    def look(self) -> None:
+        """Whatever is lost is raised by its future."""
+
+
+@final
+@dataclass(frozen=True)
+class _Ours:
+    """A backend with the errors of its library."""
+
+    open: Callable[[int | None, str | None], AbstractContextManager[Workers]]
+    deaths: tuple[str, ...]
+
+    def __call__(self, n_jobs: int | None, address: str | None) -> AbstractContextManager[Workers]:
+        return self.open(n_jobs, address)
+
+
+def _here(n_jobs: int | None, address: str | None) -> AbstractContextManager[Workers]:
+    return workers_here(check_jobs(n_jobs))
+
+
+@contextlib.contextmanager
+def _cluster(
+    library: Callable[..., AbstractContextManager[_Dask | _Ray]],
+    n_jobs: int | None,
+    address: str | None,
+) -> Iterator[Workers]:
+    most = None
+    if address is None:
+        n_jobs = check_jobs(n_jobs)
+    elif n_jobs is not None:
+        most = check_integer("n_jobs", n_jobs, 1)
+    with library(address, n_jobs) as found:
+        yield _Cluster(found, most)
 
 
 class _Cluster:
@@ -211,3 +276,9 @@ def _ray(address: str | None, n_jobs: int | None) -> Iterator[_Ray]:
     finally:
         if mine:
             ray.shutdown()
+
+
+_HERE = _Ours(_here, ("BrokenProcessPool", "TerminatedWorkerError"))
+backends.include("loky", _HERE, "Processes of this machine.")
+backends.include("dask", _Ours(partial(_cluster, _dask), ("KilledWorker",)), "A dask cluster.")
+backends.include("ray", _Ours(partial(_cluster, _ray), ("WorkerCrashedError",)), "A ray cluster.")

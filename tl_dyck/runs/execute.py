@@ -13,7 +13,7 @@ from tl_dyck.arguments import checked
 from tl_dyck.check import check_integer
 from tl_dyck.environment import default_jobs
 from tl_dyck.errors import DyckError
-from tl_dyck.runs.backends import BACKENDS, open_workers
+from tl_dyck.runs.backends import backends, is_death, open_workers
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, as_experiment
 from tl_dyck.runs.progress import SweepProgress
 from tl_dyck.runs.spec import Point, Sweep, SweepError
@@ -25,8 +25,6 @@ from tl_dyck.workers import WorkerDiedError, Workers, check_jobs, each_done
 
 _POLL = 1.0  # seconds between two looks at what other processes are doing
 _TRIES = 3  # of a run that was lost, alone, by a cluster that does not say that its worker died
-#: What loky, dask and ray raise for a worker that died.
-_DEATHS = {"BrokenProcessPool", "TerminatedWorkerError", "KilledWorker", "WorkerCrashedError"}
 
 
 class RunOptions(TypedDict, total=False):
@@ -74,7 +72,8 @@ def run_sweep(
         n_jobs: worker processes of one torch thread each, at most eight per core; None for one per
             core (for one, if the experiment's models are on a GPU), or for all of a cluster. With
             1, runs are done in this process.
-        backend: "loky" for worker processes on this machine; "dask" or "ray" for a cluster.
+        backend: "loky" for worker processes on this machine; "dask" or "ray" for a cluster; or one
+            that is registered, see `tl_dyck.runs.backends`.
         address: of the cluster's scheduler; None for one that is made here.
         retry_failed: whether to try runs again that failed before.
         keep_files: whether to keep what runs leave in their folders (models, patterns), or their
@@ -94,15 +93,14 @@ def run_sweep(
         SweepError: the sweep, or one of its points, is not valid: nothing was run. Or a cluster is
             gone or without workers for a minute: what is done is kept.
         NotSentError: the experiment cannot be sent to workers, or not be loaded by them.
-        UnknownNameError: no such experiment, task, family or parameter. Nothing was run.
+        UnknownNameError: no such backend, experiment, task, family or parameter. Nothing was run.
         CorruptFileError: the folder holds a sweep of another version.
         MissingPackageError: the backend is not installed.
         OSError: the folder cannot be written, the disk is full; everything that is done is kept.
     """
     started = time.perf_counter()
     sweep = load_sweep(sweep)
-    if backend not in BACKENDS:
-        raise SweepError(f"backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
+    backends.get(backend)
     if limit is not None:
         limit = check_integer("limit", limit, 1)
     name, what = as_experiment(experiment or sweep.experiment, device)
@@ -137,7 +135,7 @@ def run_sweep(
         if limit is not None:
             parcels, wait = _first(parcels, limit), False
         while True:
-            elsewhere = _carry_out(worker, workers, parcels, say)
+            elsewhere = _carry_out(worker, workers, parcels, say, backend)
             if not elsewhere or not wait:
                 break
             time.sleep(_POLL)
@@ -228,7 +226,11 @@ def _first(parcels: Iterable[Parcel], limit: int) -> Iterator[Parcel]:
 
 
 def _carry_out(
-    worker: Worker, workers: Workers, parcels: Iterable[Parcel], say: Callable[[Outcome], None]
+    worker: Worker,
+    workers: Workers,
+    parcels: Iterable[Parcel],
+    say: Callable[[Outcome], None],
+    backend: str,
 ) -> list[Assignment]:
     """Have everything done; returns what other processes were doing.
 
@@ -253,7 +255,7 @@ def _carry_out(
         for task in suspects:
             for _ in range(_TRIES):
                 again = _hear(worker, workers, iter([(task,)]), elsewhere, say)
-                if not again or type(again[0][1]).__name__ in _DEATHS:
+                if not again or is_death(backend, again[0][1]):
                     break
             for _, error in again:
                 outcome = worker.died(task, error)

@@ -32,17 +32,18 @@ class AutomatonTask:
     is drawn uniformly, and is not known to a model. Strings are drawn without rejection, and the
     law of the next symbol and the entropy floor are exact, from tables over states and lengths.
 
-    >>> task = AutomatonTask(
-    ...     name="pairs",  # (ab)*
-    ...     symbols=("a", "b"),
-    ...     start="even",
-    ...     moves=lambda state: {"a": "odd"} if state == "even" else {"b": "even"},
-    ...     ends=lambda state: state == "even",
-    ...     train_lengths=(2, 4),
-    ...     long_lengths=(10, 20),
-    ... )
-    >>> task.language.to_string(task.sample(1, long=True, seed=0)[0])
-    'ababababababab'
+    Examples:
+        >>> task = AutomatonTask(
+        ...     name="pairs",  # (ab)*
+        ...     symbols=("a", "b"),
+        ...     start="even",
+        ...     moves=lambda state: {"a": "odd"} if state == "even" else {"b": "even"},
+        ...     ends=lambda state: state == "even",
+        ...     train_lengths=(2, 4),
+        ...     long_lengths=(10, 20),
+        ... )
+        >>> task.language.to_string(task.sample(1, long=True, seed=0)[0])
+        'ababababababab'
 
     Attributes:
         name: how people call it.

@@ -220,10 +220,11 @@ class DyckTask:
     def closing_chance(self, *, long: bool = False) -> ClosingChance:
         """The exact closing accuracy of three models that keep no stack.
 
-        >>> from tl_dyck import load_task
-        >>> chance = load_task("dyck-2-4").closing_chance(long=True)
-        >>> round(chance.copier, 3), round(chance.counter, 3)
-        (0.812, 0.938)
+        Examples:
+            >>> from tl_dyck import load_task
+            >>> chance = load_task("dyck-2-4").closing_chance(long=True)
+            >>> round(chance.copier, 3), round(chance.counter, 3)
+            (0.812, 0.938)
 
         Args:
             long: at `long_lengths` instead of in the training distribution.

@@ -80,10 +80,11 @@ def load_task(name: str) -> Any:
     Registered ones are listed by `list_tasks`; any other ``dyck-<types>-<depth>``, each number up
     to 99, with ``-prefix`` or without, is made on demand.
 
-    >>> load_task("dyck-3-8").language.alphabet
-    ('[', ']', '(', ')', '{', '}')
-    >>> load_task("dyck-1-6").language.max_depth
-    6
+    Examples:
+        >>> load_task("dyck-3-8").language.alphabet
+        ('[', ']', '(', ')', '{', '}')
+        >>> load_task("dyck-1-6").language.max_depth
+        6
 
     Returns:
         A `DyckTask`, or another `Task`.

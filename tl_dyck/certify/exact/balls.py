@@ -37,13 +37,6 @@ _FEW = 2048
 _POINT = 1e-9
 """Balls with radii below this part of their largest number are points, but for rounding."""
 
-# Where the activations that first fall and then rise have their minimum.
-_LOWEST_AT = {
-    "gelu": -0.7517915246935645,
-    "gelu_new": -0.7524614220710163,
-    "silu": -1.2784645427610738,
-}
-
 
 def gamma(n: int, unit: float = UNIT) -> float:
     """γ_n = n u / (1 - n u): the relative error of n roundings in a row."""
@@ -167,8 +160,9 @@ def activation(x: Ball, name: str) -> Ball:
     low, high = x.low, x.high
     at_low, at_high = apply_activation(name, low), apply_activation(name, high)
     bottom, top = np.minimum(at_low, at_high), np.maximum(at_low, at_high)
-    if name != "relu":
-        turn = _LOWEST_AT[name]
+    sharp = ACTIVATIONS[name].is_piecewise_linear
+    if not sharp:
+        turn = ACTIVATIONS[name].known("lowest_at")
         # the minimum's place is known to 1e-9, and its value, second order in that, to the last
         # digit
         inside = (low <= turn + 1e-9) & (high >= turn - 1e-9)
@@ -179,7 +173,7 @@ def activation(x: Ball, name: str) -> Ball:
     # each is x times something in [0, 1], computed from exp, erf or tanh
     return Ball(
         ball.mid,
-        _outward(ball.rad + (0 if name == "relu" else 16 * UNIT) * np.maximum(abs(low), abs(high))),
+        _outward(ball.rad + (0 if sharp else 16 * UNIT) * np.maximum(abs(low), abs(high))),
     )
 
 

@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from tl_dyck.activations import ACTIVATIONS
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, apply_activation, gamma
 from tl_dyck.certify.exact.functional import Functional, Linear, ulp
 from tl_dyck.certify.exact.network import Network
@@ -16,9 +17,6 @@ from tl_dyck.certify.exact.stages import Stage
 _POINTS = 9
 _NARROW = 2.0
 """Where ranges of pre-activations are wider on average, lines say less of the output than a box."""
-
-# max |φ''|: GELU √(2/π) (both forms), SiLU 1/2, each attained at 0
-_CURVATURE = {"relu": 0.0, "gelu": 0.8, "gelu_new": 0.8, "silu": 0.51}
 
 
 @final
@@ -54,7 +52,12 @@ def activation_lines(name: str, low: Array, high: Array, centre: Array) -> Activ
         grid = np.concatenate([grid, np.clip(0.0, low, high)[None]])
     phi = apply_activation(name, grid)
     # how far φ can fall below the lower of two neighbours on the grid: c h²/8
-    bend = _CURVATURE[name] / 8 * ((high - low) / max(1, _POINTS - 1)) ** 2 * (1 + 1e-6)
+    bend = (
+        ACTIVATIONS[name].known("curvature")
+        / 8
+        * ((high - low) / max(1, _POINTS - 1)) ** 2
+        * (1 + 1e-6)
+    )
     step = 1e-5
     # slopes may be rounded as they like: the rest is computed for the slope that is used
     tangent = (apply_activation(name, centre + step) - apply_activation(name, centre - step)) / (

@@ -31,7 +31,6 @@ Singles = NDArray[np.float32]
 _GROW = 1 + 1e-3  # what bounds lose themselves, lengths in single precision among them
 _LEAST_WEIGHT = 1e-25  # below such a denominator, single precision may have lost some weights
 _ROWS = 1024
-_STEEPEST = {"relu": 1.0, "gelu": 1.13, "gelu_new": 1.13, "silu": 1.1}
 
 
 def _gamma(n: int) -> float:
@@ -71,7 +70,9 @@ class Rounded(NamedTuple):
     def activated(self, name: str) -> Rounded:
         """φ(v), elementwise."""
         mid: Singles = ACTIVATIONS[name](torch.from_numpy(self.mid)).numpy()
-        return Rounded(mid, self.error * _STEEPEST[name] + 16 * SINGLE * self.length)
+        return Rounded(
+            mid, self.error * ACTIVATIONS[name].known("steepest") + 16 * SINGLE * self.length
+        )
 
 
 @final

@@ -22,7 +22,7 @@ from tl_dyck.certify.language.lengths import first_gap
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.language.questions import Runner, network_of, refuse_long
 from tl_dyck.certify.language.tally import PrefixFound
-from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult, Verdict
+from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
@@ -30,6 +30,7 @@ from tl_dyck.inputs import check_predicts, check_reads, logit_name, named_logits
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.rnn.unsupported import refuse_foreign
 from tl_dyck.tasks import AutomatonTask
+from tl_dyck.verdicts import Verdict
 
 
 def decide_automaton(

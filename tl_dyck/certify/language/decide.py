@@ -86,11 +86,12 @@ def certify_language(
     or the one symbol that `counted` asks for. The model starts with BOS if it has a token more than
     there are symbols.
 
-    >>> from tl_dyck import construct, load_task
-    >>> task = load_task("dyck-2-4")
-    >>> certificate = certify_language(construct.uniform_attention(task.language), task, 12)
-    >>> certificate.status, certificate.prefixes
-    ('proved', 102326)
+    Examples:
+        >>> from tl_dyck import construct, load_task
+        >>> task = load_task("dyck-2-4")
+        >>> certificate = certify_language(construct.uniform_attention(task.language), task, 12)
+        >>> certificate.status, certificate.prefixes
+        ('proved', 102326)
 
     Args:
         model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.

@@ -86,11 +86,12 @@ def sample_error(
     `certify_language` would, so that rounding is in the interval too; this is no proof, since
     prefixes are drawn.
 
-    >>> from tl_dyck import construct, load_task
-    >>> task = load_task("dyck-2-4")
-    >>> (found,) = sample_error(construct.uniform_attention(task.language), task, 450, n=2000)
-    >>> print(found)
-    0, in [0, 0.0107]: sampled, 2,000 prefixes, level 1 - 1e-09
+    Examples:
+        >>> from tl_dyck import construct, load_task
+        >>> task = load_task("dyck-2-4")
+        >>> (found,) = sample_error(construct.uniform_attention(task.language), task, 450, n=2000)
+        >>> print(found)
+        0, in [0, 0.0107]: sampled, 2,000 prefixes, level 1 - 1e-09
 
     Args:
         model_or_rnn: see `certify_language`; models of any kind.

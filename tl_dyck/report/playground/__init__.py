@@ -1,9 +1,10 @@
 """A page on which saved models read what one types: attention, predictions and the exact law.
 
->>> from tl_dyck import build_model, get_config, write_playground
->>> models = [build_model(get_config("gpt", "dyck-2-4"), seed=seed) for seed in range(2)]
->>> write_playground(models, "results/playground.html").name
-'playground.html'
+Examples:
+    >>> from tl_dyck import build_model, get_config, write_playground
+    >>> models = [build_model(get_config("gpt", "dyck-2-4"), seed=seed) for seed in range(2)]
+    >>> write_playground(models, "results/playground.html").name
+    'playground.html'
 """
 
 from tl_dyck.report.playground.page import write_playground

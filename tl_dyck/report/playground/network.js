@@ -58,10 +58,7 @@ const network = (() => {
     return Math.sign(x) * (1 - rest * Math.exp(-x * x));
   };
   const activations = {
-    relu: (x) => Math.max(x, 0),
-    gelu: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
-    gelu_new: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
-    silu: (x) => x / (1 + Math.exp(-x)),
+    /* filled in: those of tl_dyck/activations.py */
   };
 
   // scores and patterns: of each head a lower triangle in an n × n matrix; logz: of each head log Σ exp(score), by query

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tl_dyck.activations import in_javascript
 from tl_dyck.arguments import checked
 from tl_dyck.files import write_output
 from tl_dyck.language import DyckLanguage
@@ -26,6 +27,7 @@ _MOST_MODELS = 32
 _MOST_BRACKETS = 100  # beyond, a map has cells of two pixels
 _MOST_BLOCKS = 16  # columns of the table of matched pairs
 _MOST_TRIED = 600  # strings near by, for each model
+_ACTIVATIONS = "/* filled in: those of tl_dyck/activations.py */"
 _SCRIPTS = ("network", "grammar", "view", "search", "path", "play")
 
 
@@ -119,6 +121,12 @@ def _language(named: Mapping[str, Any]) -> Any:
     return found
 
 
+def _code() -> str:
+    """The page's own scripts, with the activations in their place."""
+    code = "".join(asset(f"playground/{name}.js") for name in _SCRIPTS)
+    return code.replace(_ACTIVATIONS, in_javascript())
+
+
 def _page(
     named: Mapping[str, Any],
     task: DyckTask,
@@ -152,7 +160,7 @@ def _page(
     }
     families = sorted({str(model.cfg.model_name) for model in named.values()})
     several = len(named) > 1
-    scripts = (asset("shared.js") + "".join(asset(f"playground/{name}.js") for name in _SCRIPTS),)
+    scripts = (asset("shared.js") + _code(),)
     title = f"Playground: {f'{len(named)} models' if families[1:] else families[0]}, {task.name}"
     parts = {
         "title": title,

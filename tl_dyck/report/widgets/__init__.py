@@ -3,10 +3,11 @@
 Each function returns a `Widget`. It shows itself in JupyterLab, VS Code, Colab and marimo, and
 ``.save("x.html")`` writes a page that any browser opens, offline too.
 
->>> from tl_dyck import DyckLanguage, construct
->>> from tl_dyck.report import widgets
->>> widgets.attention(construct.uniform_attention(DyckLanguage(2, 4)), "[()]")
-Widget('Attention of uniform-attention-minimal', 0.03 MB)
+Examples:
+    >>> from tl_dyck import DyckLanguage, construct
+    >>> from tl_dyck.report import widgets
+    >>> widgets.attention(construct.uniform_attention(DyckLanguage(2, 4)), "[()]")
+    Widget('Attention of uniform-attention-minimal', 0.03 MB)
 """
 
 from tl_dyck.report.widgets.attention import attention, attention_seeds

@@ -21,8 +21,9 @@ def quiet() -> Iterator[None]:
 def named(package: str) -> Callable[[str], str]:
     """What says whom a method is after, and which release of a package computes it.
 
-    >>> named("torch")("Syed et al. 2023").startswith("Syed et al. 2023; torch ")
-    True
+    Examples:
+        >>> named("torch")("Syed et al. 2023").startswith("Syed et al. 2023; torch ")
+        True
     """
     version = metadata.version(package)
     return lambda paper: f"{paper}; {package} {version}"

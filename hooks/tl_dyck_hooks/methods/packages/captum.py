@@ -43,11 +43,12 @@ def from_captum(
 ) -> Method:
     """A judged method, of heads and brackets, by a class of captum's.
 
-    >>> from captum.attr import IntegratedGradients
-    >>> from tl_dyck.judge import judge_method
-    >>> mine = from_captum(IntegratedGradients, "exchanged", n_steps=10)
-    >>> float(judge_method(mine, [("uniform", 0)]).loc["needed", "cases"])
-    1.0
+    Examples:
+        >>> from captum.attr import IntegratedGradients
+        >>> from tl_dyck.judge import judge_method
+        >>> mine = from_captum(IntegratedGradients, "exchanged", n_steps=10)
+        >>> float(judge_method(mine, [("uniform", 0)]).loc["needed", "cases"])
+        1.0
 
     Args:
         method: a class of `captum.attr` that takes a forward function.

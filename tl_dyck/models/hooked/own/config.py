@@ -14,6 +14,7 @@ from transformer_lens.config import TransformerLensConfig
 from transformer_lens.utilities import get_device
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
+from tl_dyck.activations import canonical_activation
 from tl_dyck.decoder import odd_options
 from tl_dyck.errors import DyckError
 from tl_dyck.registry import unknown_name
@@ -177,6 +178,8 @@ class HookedTransformerConfig(TransformerLensConfig, _Others):
                 f"{name}={value!r} is not supported: {_COMPUTED}; other models are for "
                 "transformer_lens<4, or for its TransformerBridge"
             )
+        if self.act_fn not in SUPPORTED_ACTIVATIONS and self.act_fn is not None:
+            self.act_fn = canonical_activation(self.act_fn)
         if not self.attn_only and self.act_fn not in SUPPORTED_ACTIVATIONS:
             raise unknown_name("act_fn", self.act_fn, tuple(SUPPORTED_ACTIVATIONS))
         if self.attention_dir not in (directions := ("causal", "bidirectional")):
