@@ -141,10 +141,8 @@ def _check_device(value: Any) -> None:
 
 
 def _check_name(value: Any) -> None:
-    if isinstance(value, str) and not (value and value.isprintable()):
-        raise WrongValueError(
-            f"name must be a text that is not empty, without control characters, got {value!r:.80}"
-        )
+    if isinstance(value, str) and not value.isprintable():
+        raise WrongValueError(f"name must be a text without control characters, got {value!r:.80}")
 
 
 #: Checks of values, by the names of parameters that mean the same everywhere.

@@ -33,7 +33,8 @@ RIGHT: list[tuple[set[str], str]] = [
     ({"empty"}, "text input separator probe_string"),
     (TEXTS, "called summary model_name paper unit yes experiment address space synonyms"),
     (TEXTS, "group"),
-    ({"text"}, "name folder into"),
+    ({"text"}, "folder into"),
+    ({"text", "empty"}, "name"),
     ({"minus", "zero", "huge", "far"}, "state states"),  # opaque integers
 ]
 
