@@ -135,7 +135,8 @@ class Registry(Generic[T]):
         check_instance("replace", replace, bool, "True or False")
         if not name or name != name.strip() or not name.isprintable():
             raise RegistryError(
-                f"{name!r} cannot name a {self.kind}: it is empty or has outer white space, or control characters."
+                f"{name!r} cannot name a {self.kind}: it is empty or has outer white "
+                "space, or control characters."
             )
 
         def decorate(item: Item) -> Item:
