@@ -39,6 +39,10 @@ def test_integers_of_every_kind_are_taken_and_nothing_else() -> None:
     assert said_by("tests.wrong_arguments") == "done\n"
 
 
+def test_whatever_is_wrong_for_an_option_is_refused_in_one_line() -> None:
+    assert said_by("tests.arguments.commands") == "done\n"
+
+
 def test_every_public_function_is_tried() -> None:
     tried = {each.name for each in public()}
     assert {"certify_language", "adopt", "certify.certify", "judge.judge", "train"} <= tried
