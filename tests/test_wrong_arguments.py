@@ -39,6 +39,10 @@ def test_integers_of_every_kind_are_taken_and_nothing_else() -> None:
     assert said_by("tests.wrong_arguments") == "done\n"
 
 
+def test_whatever_is_wrong_for_an_option_is_refused_in_one_line() -> None:
+    assert said_by("tests.arguments.commands") == "done\n"
+
+
 def test_every_public_function_is_tried() -> None:
     tried = {each.name for each in public()}
     assert {"certify_language", "adopt", "certify.certify", "judge.judge", "train"} <= tried
@@ -71,7 +75,7 @@ def example(
         ({"model": [1, 2]}, WrongTypeError, "model must be one model, not a list of 2"),
         ({"names": "ab"}, WrongTypeError, "names must be a sequence of texts, got 'ab' (str)"),
         ({"names": ("a", 1)}, WrongTypeError, "names must be a sequence of texts"),
-        ({"seed": -1}, WrongValueError, "seed must be at least 0, got -1"),
+        ({"seed": 2**64}, WrongValueError, "seed must be at most"),
         ({"where": ""}, WrongValueError, "where must be a path or None, got ''"),
         ({"share": "x"}, WrongTypeError, "share must be a number, got 'x' (str)"),
         ({"share": torch.zeros(2)}, WrongTypeError, "share must be a number, got torch.float32 of"),

@@ -20,8 +20,8 @@ from tl_dyck.check import (
     WrongTypeError,
     WrongValueError,
     check_draws,
+    check_integer,
     check_level,
-    check_seed,
     check_time_limit,
     shown,
 )
@@ -140,16 +140,19 @@ def _check_device(value: Any) -> None:
     check_device(value)
 
 
+def _check_bits(value: Any) -> None:
+    """What torch's generators take; most functions ask for a seed that is not negative besides."""
+    check_integer("seed", value, least=-(2**63), most=2**64 - 1)
+
+
 def _check_name(value: Any) -> None:
-    if isinstance(value, str) and not (value and value.isprintable()):
-        raise WrongValueError(
-            f"name must be a text that is not empty, without control characters, got {value!r:.80}"
-        )
+    if isinstance(value, str) and not value.isprintable():
+        raise WrongValueError(f"name must be a text without control characters, got {value!r:.80}")
 
 
 #: Checks of values, by the names of parameters that mean the same everywhere.
 _RANGES: dict[str, Callable[[Any], object]] = {
-    "seed": check_seed,
+    "seed": _check_bits,
     "time_limit": check_time_limit,
     "device": _check_device,
     "name": _check_name,

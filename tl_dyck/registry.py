@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Generic, TypeVar, final
 
-from tl_dyck.check import shown
+from tl_dyck.arguments import checked
+from tl_dyck.check import check_instance, shown
 from tl_dyck.errors import DyckError
 from tl_dyck.processes import NotSentError, Told, told_here, told_to
 
@@ -79,6 +80,7 @@ class _Entry:
 
 
 @final
+@checked
 class Registry(Generic[T]):
     """Names and what they stand for.
 
@@ -129,9 +131,12 @@ class Registry(Generic[T]):
                 f'a {self.kind} is registered under a name: @register("my-{self.kind}"), '
                 f"not @register on {described(name)} itself."
             )
-        if not name or name != name.strip():
+        check_instance("summary", summary, str, "a text")
+        check_instance("replace", replace, bool, "True or False")
+        if not name or name != name.strip() or not name.isprintable():
             raise RegistryError(
-                f"{name!r} cannot name a {self.kind}: it is empty or has outer white space."
+                f"{name!r} cannot name a {self.kind}: it is empty or has outer white "
+                "space, or control characters."
             )
 
         def decorate(item: Item) -> Item:
@@ -144,6 +149,7 @@ class Registry(Generic[T]):
         """Have what the library itself brings under a name, as if it were announced."""
         self._add(name, item, summary, announced=True)
 
+    @checked
     def get(self, name: str) -> T:
         """Return what `name` stands for, loading its entry point if need be.
 
@@ -157,6 +163,7 @@ class Registry(Generic[T]):
             entry.value = self.make(name, entry.item)
         return entry.value  # type: ignore[no-any-return]
 
+    @checked
     def resolve(self, named: str | T) -> T:
         """What `get` returns for a name; anything else is returned as it is."""
         return self.get(named) if isinstance(named, str) else named
@@ -182,6 +189,7 @@ class Registry(Generic[T]):
                 found[name] = str(error.__cause__)
         return found
 
+    @checked
     def summary(self, name: str) -> str:
         """One line on what `name` is. Loads its entry point.
 
@@ -205,6 +213,7 @@ class Registry(Generic[T]):
                 lines[name] = f"(unusable: {error})"
         return lines
 
+    @checked
     def unregister(self, name: str) -> None:
         """Forget a name that was registered in code. Meant for tests and notebooks."""
         self._entries.pop(name, None)
@@ -313,7 +322,8 @@ def _origin(point: _EntryPoint) -> str:
 def described(item: object) -> str:
     """Name a function or class by where it is defined, anything else by its value."""
     name = getattr(item, "__qualname__", None)
-    return f"{item.__module__}.{name}" if name else f"{type(item).__name__} {item!r}"
+    place = getattr(item, "__module__", None)
+    return f"{place}.{name}" if name and place else f"{type(item).__name__} {shown(item)}"
 
 
 def _first_line(item: object) -> str:

@@ -14,7 +14,8 @@ CALLED = {"class", "linear", "function"}
 #: By what is right, names of parameters: zero where nothing is drawn, or asked of the empty string;
 #: huge where it is only a bound; an empty text that is read; a collection with nothing in it.
 RIGHT: list[tuple[set[str], str]] = [
-    ({"zero", "huge"}, "seed chunk n_bootstrap steps n longest length lengths most_run min_steps"),
+    ({"minus", "zero", "huge"}, "seed"),  # torch takes them all
+    ({"zero", "huge"}, "chunk n_bootstrap steps n longest length lengths most_run min_steps"),
     ({"zero", "huge"}, "warmup_steps n_certified decided_length data_seed first_seed limit budget"),
     ({"zero", "huge"}, "sub dup drop typo"),
     ({"huge"}, "check_every check_size checkpoint_every log_every batch_size n_accuracy n_long"),
@@ -33,7 +34,8 @@ RIGHT: list[tuple[set[str], str]] = [
     ({"empty"}, "text input separator probe_string"),
     (TEXTS, "called summary model_name paper unit yes experiment address space synonyms"),
     (TEXTS, "group"),
-    ({"text"}, "name folder into"),
+    ({"text"}, "folder into"),
+    ({"text", "empty"}, "name"),
     ({"minus", "zero", "huge", "far"}, "state states"),  # opaque integers
 ]
 

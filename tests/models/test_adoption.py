@@ -178,7 +178,7 @@ def test_what_cannot_be_adopted():
         adopt(build_model(get_config("gpt", TASK)), VOCABULARY)
     with pytest.raises(TypeError, match="takes a HookedTransformer, not Identity"):
         adopt(torch.nn.Identity(), VOCABULARY)
-    with pytest.raises(TypeError, match="a Vocabulary or a DyckLanguage, not dict"):
+    with pytest.raises(TypeError, match="a Vocabulary or a DyckLanguage, got"):
         adopt(foreign("attn-only"), {"[": 1})
     broken = foreign("three-layers")
     with torch.no_grad():

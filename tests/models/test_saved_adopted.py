@@ -136,10 +136,10 @@ HUGE = 10**15
         (
             "language.brackets",
             ["<script>", "b", "c", None],
-            "brackets must be strings|Type-check error",
+            "brackets must be a sequence of texts|Type-check error",
         ),
         ("vocabulary.bos", 10**30, "the id of bos must be at most"),
-        ("vocabulary.brackets", [4, 5, 2, 3.0], "must be an integer|Type-check error"),
+        ("vocabulary.brackets", [4, 5, 2, 3.0], "a sequence of integers|Type-check error"),
         ("vocabulary.extra", 1, "in vocabulary: \\['extra'\\]"),
     ],
 )
