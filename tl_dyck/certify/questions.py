@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 
 from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
+from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers
@@ -27,6 +29,10 @@ from tl_dyck.inputs import check_reads
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.rnn.unsupported import refuse_weights
+
+_SPENT = 0.05  # of a limit, before a certifier is asked: less is not worth telling it
+_RUN = 2000  # tokens that a model is run on even then, to see what it predicts
+_AT_ONCE = 1e-6  # seconds that are left when a certifier is to stop at once
 
 
 @final
@@ -135,15 +141,20 @@ class Asker:
         self, question: SpaceQuestion, tokens: Tokens | str, target: int | str | None
     ) -> Certificate:
         """The certificate of one string; see `certify_edits`."""
-        started = time.perf_counter()
+        started, deadline = time.perf_counter(), Deadline.after(question.time_limit)
         given, string = self.read(tokens), self.without_bos(tokens)
         space, certifier, options = question.space, question.certifier, question.options
         prefix = given[: len(given) - len(string)]
-        self._check(string, space)
+        try:
+            self._check(string, space, deadline)
+            deadline.check()
+        except OutOfTime:
+            return self._out_of_time(question, given, string, target, started)
         target = self.target(string, target)
-        certificate = certifier(
-            self.rnn, string, target, space, time_limit=question.time_limit, **options
-        )
+        left = limit = question.time_limit
+        if limit is not None and deadline.left < (1 - _SPENT) * limit:
+            left = max(deadline.left, _AT_ONCE)
+        certificate = certifier(self.rnn, string, target, space, time_limit=left, **options)
         if not isinstance(certificate, Certificate):
             raise TypeError(
                 f"certifier {getattr(certifier, '__qualname__', certifier)} returned a "
@@ -153,17 +164,55 @@ class Asker:
             options.get("objectives"), target, self.rnn.config.d_vocab_out
         )
         certificate = self._confirmed(certificate, string, space, objectives)
+        reason = certificate.reason.replace(f"time limit of {left} s", f"time limit of {limit} s")
         worst = certificate.worst
         if worst is not None:
             edits = tuple(_shifted(edit, len(prefix)) for edit in worst.edits)
             worst = dataclasses.replace(worst, tokens=prefix + worst.tokens, edits=edits)
         symbols, seconds = self.rnn.config.symbols, time.perf_counter() - started
         return dataclasses.replace(
-            certificate, tokens=given, worst=worst, symbols=symbols, seconds=seconds
+            certificate,
+            **{"tokens": given, "worst": worst, "reason": reason},
+            symbols=symbols,
+            seconds=seconds,
         )
 
-    def _check(self, string: tuple[int, ...], space: PerturbationSpace) -> None:
+    def _out_of_time(
+        self,
+        question: SpaceQuestion,
+        given: tuple[int, ...],
+        string: tuple[int, ...],
+        target: int | str | None,
+        started: float,
+    ) -> Certificate:
+        """What is known when the time is over before a string was run: nothing."""
+        if target is None and len(string) > _RUN:
+            raise CertifyError(
+                f"the time limit of {question.time_limit} s was over before the space around "
+                f"{len(string):,} tokens was laid out; raise it, or give the target."
+            )
+        return Certificate(
+            status="unknown",
+            tokens=given,
+            target=self.target(string, target),
+            lower=-math.inf,
+            upper=math.inf,
+            worst=None,
+            certifier=getattr(question.certifier, "__name__", "certifier"),
+            space=str(question.space),
+            seconds=time.perf_counter() - started,
+            reason=f"the time limit of {question.time_limit} s was reached before any string ran",
+            symbols=self.rnn.config.symbols,
+        )
+
+    def _check(self, string: tuple[int, ...], space: PerturbationSpace, deadline: Deadline) -> None:
         config = self.rnn.config
+        bos = config.bos_token is not None
+        if len(string) + bos > config.n_ctx:  # before anything is done with it
+            raise CertifyError(
+                f"the string has {len(string) + bos} tokens (BOS included), but the model reads "
+                f"{config.n_ctx} (n_ctx); shorten it."
+            )
         if not string:
             raise CertifyError(
                 "an empty string cannot be certified; give at least one token besides BOS."
@@ -172,7 +221,7 @@ class Asker:
             language = getattr(transformation, "language", None)
             if isinstance(language, DyckLanguage):
                 check_reads(self.model_or_rnn, language, told=True)
-        lattice = space.lattice(string)
+        lattice = space.lattice(string, deadline)
         every = [*string, *chain.from_iterable(option.emits for option in lattice.options)]
         if not 0 <= min(every) <= max(every) < config.d_vocab:
             wrong = next(token for token in every if not 0 <= token < config.d_vocab)
@@ -180,7 +229,6 @@ class Asker:
             raise CertifyError(
                 f"token {wrong} of {where} is not in the vocabulary 0..{config.d_vocab - 1}."
             )
-        bos = config.bos_token is not None
         shortest, longest = lattice.length_bounds()
         if shortest == 0 or longest + bos > config.n_ctx:  # then see exactly
             shortest, longest = lattice.length_range()

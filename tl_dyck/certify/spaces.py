@@ -106,17 +106,19 @@ class PerturbationSpace:
         return tuple(transformation.name for transformation, _ in self.transformations)
 
     @checked
-    def lattice(self, tokens: Tokens) -> Lattice:
+    def lattice(self, tokens: Tokens, deadline: Deadline | None = None) -> Lattice:
         """Everything that can be done to `tokens`, for algorithms to read.
 
         Raises:
             SpaceError: a transformation rewrites beyond the end of the string, or into something
                 else than tokens.
+            OutOfTime: the deadline has passed; looked at token by token.
         """
         string = as_tokens(tokens)
         if string not in self._lattices:
+            made = _lattice(self, string, deadline or Deadline())
             _make_room(self._lattices)
-            self._lattices[string] = _lattice(self, string)
+            self._lattices[string] = made
         return self._lattices[string]
 
     @checked
@@ -247,10 +249,13 @@ def _make_room(cache: dict[tuple[int, ...], Any]) -> None:
         cache.pop(next(iter(cache)))
 
 
-def _lattice(space: PerturbationSpace, tokens: tuple[int, ...]) -> Lattice:
+def _lattice(space: PerturbationSpace, tokens: tuple[int, ...], deadline: Deadline) -> Lattice:
     """Ask every transformation what it can do at every position, and number the levels."""
     n = len(tokens)
-    found = [_rewrites(space, tokens, position) for position in range(n + 1)]
+    found: list[tuple[_Found, _Found]] = []
+    for position in range(n + 1):
+        deadline.check()
+        found.append(_rewrites(space, tokens, position))
     options: list[Option] = []
     entering, leaving, level = [], [], 0
     for gap, _ in found:
@@ -260,6 +265,7 @@ def _lattice(space: PerturbationSpace, tokens: tuple[int, ...]) -> Lattice:
         level += 1
     uses = [0] * len(space.transformations)
     for i, (gap, spans) in enumerate(found):
+        deadline.check()
         before, at = entering[i], leaving[i]
         if gap:
             options.append(Option(before, at, KEEP, i, i, ()))

@@ -20,7 +20,6 @@ entry point (see `tl_dyck.certify.space_parser`).
 from __future__ import annotations
 
 import abc
-import functools
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -239,10 +238,21 @@ def substitution_table(
     return table
 
 
-@functools.lru_cache(maxsize=64)
+_last: list[tuple[DyckLanguage, tuple[int, ...], tuple[int, ...]]] = []
+
+
 def _gap_depths(language: DyckLanguage, tokens: tuple[int, ...]) -> tuple[int, ...]:
-    """Depth of the string at each of its gaps, 0 … n."""
-    return (0, *language.depth(torch.tensor(tokens, dtype=torch.int64)).tolist())
+    """Depth of the string at each of its gaps, 0 … n; of the last string they are kept.
+
+    It is known by being the same object: its places are asked for one after the other, and to hash
+    or to compare all of it at each would take time that grows with its square.
+    """
+    for of, string, depths in _last:
+        if of is language and string is tokens:
+            return depths
+    found = (0, *language.depth(torch.tensor(tokens, dtype=torch.int64)).tolist())
+    _last[:] = [(language, tokens, found)]
+    return found
 
 
 class _FrozenTable(Mapping[int, tuple[int, ...]]):

@@ -18,6 +18,8 @@ from tl_dyck.certify.transformations import Rewrite, SpaceError, Transformation
 from tl_dyck.check import WrongTypeError, check_integer, shown
 from tl_dyck.language.alphabet import Symbols
 
+_MOST_READ = 50_000_000  # characters that are tokenized: some seconds
+
 _PIECE = re.compile(r"\s*(?:\w+(?:['’]\w+)*|[^\w\s]+)|\s+$")
 """A word or a run of punctuation, with the white space before it."""
 
@@ -99,7 +101,8 @@ def word_space(
             does not add it.
 
     Raises:
-        SpaceError: the tokens of the text are not those of its words side by side.
+        SpaceError: the tokens of the text are not those of its words side by side; or the text has
+            so many edits that to tokenize it with each of them takes too long.
     """
     if k is not None:
         check_integer("k", k, least=1)
@@ -120,19 +123,27 @@ def word_space(
         "del": (drop, lambda piece: [""]),
         "typo": (typo, _mistyped),
     }
+    every = {
+        name: [edits(piece) if piece.strip()[:1].isalnum() else [] for piece in pieces]
+        for name, (budget, edits) in kinds.items()
+        if budget
+    }
+    reads = len(text) * sum(len(others) for at in every.values() for others in at)
+    if reads > _MOST_READ:
+        raise SpaceError(
+            f"the text has {len(text):,} characters, and to tokenize it with each of its edits is "
+            f"to read {reads:,} (at most {_MOST_READ:,}); shorten it, lower k, or edit fewer ways."
+        )
     pairs: list[tuple[Transformation, int]] = []
     left_out: list[str] = []
-    for name, (budget, edits) in kinds.items():
-        if not budget:
-            continue
+    for name, all_others in every.items():
         at: list[tuple[Rewrite, ...]] = [()] * len(tokens)
         place = len(before)
-        for i, piece in enumerate(pieces):
-            others = edits(piece) if piece.strip()[:1].isalnum() else []
+        for i, others in enumerate(all_others):
             at[place], odd = _rewrites(encode, pieces, cut, i, others)
             left_out += odd
             place += len(cut[i])
-        pairs.append((OfWords(name, tokens, tuple(at)), budget))
+        pairs.append((OfWords(name, tokens, tuple(at)), kinds[name][0]))
     silent = before[0] if len(before) == 1 else None
     alphabet = _alphabet(tokenizer, len(tokenizer))
     symbols = Symbols(alphabet, "", silent, logits=len(alphabet))

@@ -8,6 +8,7 @@ original string, or, of an automaton's strings, for a symbol at a position.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -27,10 +28,15 @@ class Brancher:
 
     def __init__(self, graph: StringGraph) -> None:
         self.graph = graph
-        steps = np.arange(graph.lattice.last_level)
-        source, target, kinds = graph.lattice.table[:3]
-        self.covers = (source[:, None] <= steps) & (steps < target[:, None])  # [options, steps]
-        self.keeps = kinds == KEEP
+        self.keeps = graph.lattice.table[2] == KEEP
+
+    @cached_property
+    def covers(self) -> BoolArray:
+        """Which steps each option covers, ``[options, steps]``; large, and rarely asked for."""
+        steps = np.arange(self.graph.lattice.last_level)
+        source, target = self.graph.lattice.table[:2]
+        found: BoolArray = (source[:, None] <= steps) & (steps < target[:, None])
+        return found
 
     @property
     def rewrites(self) -> bool:
