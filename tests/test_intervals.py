@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -26,6 +29,8 @@ from tl_dyck.intervals import (
     share,
     t_interval,
 )
+
+ROOT = Path(__file__).resolve().parent.parent
 
 #: Law -> how it is drawn, its mean, and by how many points its coverage may differ from what is
 #: said. The last two are skewed so much that a few numbers do not show it; docs/coverage.py has
@@ -240,6 +245,27 @@ def test_a_row_of_a_table_has_all_of_an_interval(kind):
     assert repr(Estimate.of(row)) == repr(found)
     assert interval_words(pd.DataFrame([row])) == interval_words([found])
     assert found.times(10).text(".0f") == "10 [5, 20]"
+
+
+def test_no_page_says_by_itself_what_its_intervals_are():
+    """Words about kinds of intervals are in one module: elsewhere prose would go on saying it."""
+    found = set()
+    for path in (ROOT / "tl_dyck").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        documented = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+            and isinstance(node.body[0], ast.Expr)
+        }
+        for node in ast.walk(tree):
+            said = isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if said and id(node) not in documented and _CLAIMS.search(node.value):
+                found.add(path.relative_to(ROOT / "tl_dyck").as_posix())
+    assert found <= {"estimates.py"}
+
+
+_CLAIMS = re.compile(r"bootstrap (interval|over)|percentile boot|95 ?% (boot|interval|t )")
 
 
 # --- what is resampled ----------------------------------------------------------------------------

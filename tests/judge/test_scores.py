@@ -26,6 +26,7 @@ from tl_dyck.judge import (
     JudgeError,
     Question,
     Suite,
+    compare_methods,
     judge,
     judge_methods,
     make_case,
@@ -107,6 +108,60 @@ def test_intervals_resample_whole_cases() -> None:
     known = mean((scores > 0) == answers)  # one question a case: a mean
     assert once["accuracy_low"].item() == pytest.approx(known.low, abs=0.035)
     assert once["accuracy_high"].item() == pytest.approx(known.high, abs=0.035)
+
+
+def paired_rows(n: int, gap: float, generator: np.random.Generator) -> pd.DataFrame:
+    """Two methods about the same cases: hard cases are hard for both; b is right less often."""
+    names = [str(i) for i in generator.permutation(n)]
+    hard = generator.random(n)
+    alike = generator.random(n)
+    answers = generator.random(n) < 0.5
+    both = []
+    for method, lost in (("a", 0.0), ("b", gap)):
+        right = np.where(generator.random(n) < 0.15, generator.random(n), alike) > 0.5 * hard + lost
+        scores = np.where(right == answers, 1.0, -1.0)
+        both.append(rows_of(method, names, [*answers.tolist()], [*scores.tolist()]))
+    return pd.concat(both, ignore_index=True)
+
+
+def test_methods_are_compared_case_by_case() -> None:
+    """The interval of the difference covers, and is narrower than two intervals would say."""
+    generator = np.random.default_rng(5)
+    many = compare_methods(paired_rows(40_000, 0.2, generator), "a", "b", n_bootstrap=2)
+    wanted = many["accuracy"].item()
+    hits, n = 0, 150
+    for _ in range(n):
+        found = compare_methods(paired_rows(60, 0.2, generator), "a", "b", n_bootstrap=200)
+        hits += found["accuracy_low"].item() <= wanted <= found["accuracy_high"].item()
+    assert hits / n == pytest.approx(0.95, abs=0.045)
+
+    rows = paired_rows(200, 0.2, generator)
+    found = compare_methods(rows, "a", "b").iloc[0]
+    alone = score_table(rows)
+    width = [float((alone["accuracy_high"] - alone["accuracy_low"])[m].iloc[0]) for m in "ab"]
+    assert found["accuracy_high"] - found["accuracy_low"] < 0.9 * np.hypot(*width)
+    assert found["accuracy"] == pytest.approx(
+        alone.loc["a", "accuracy"].item() - alone.loc["b", "accuracy"].item()
+    )
+    back = compare_methods(rows.sample(frac=1, random_state=0), "b", "a").iloc[0]
+    assert back["auroc_low"] == pytest.approx(-found["auroc_high"])
+    with pytest.raises(UnknownNameError, match="'c'"):
+        compare_methods(rows, "a", "c")
+
+
+def test_only_what_both_answer_is_compared() -> None:
+    rows = paired_rows(30, 0.0, np.random.default_rng(0))
+    less = rows.drop(rows[rows["method"] == "b"].index[:10])
+    assert compare_methods(less, "a", "b")["n"].item() == 20
+
+
+def test_scores_do_not_depend_on_the_order_of_rows_or_on_other_methods() -> None:
+    rows = paired_rows(30, 0.1, np.random.default_rng(1))
+    whole = score_table(rows)
+    alone = score_table(rows[rows["method"] == "b"].sample(frac=1, random_state=0))
+    assert alone.loc["b"].drop(columns=["interval"]).to_numpy(float) == pytest.approx(
+        whole.loc["b"].drop(columns=["interval"]).to_numpy(float), nan_ok=True
+    )
 
 
 def test_the_most_misleading_question_is_furthest_on_the_wrong_side() -> None:

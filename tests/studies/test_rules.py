@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tl_dyck.intervals import Estimate, correlation
+from tl_dyck.intervals import Estimate, correlation, mean
 from tl_dyck.studies.rules import KINDS, ClaimError, Measured, Rule, holm, judge, judge_all
 
 
@@ -270,3 +270,18 @@ def test_intervals_that_touch_a_limit_are_decided_by_their_p_value():
     assert judged.p == pytest.approx(0.05, abs=1e-12)
     assert judge(rule, measured(1.5, 1.001, 2.0)) == "reproduced"
     assert judge(rule, measured(1.5, 0.999, 2.0)) == "undecided"
+
+
+@pytest.mark.parametrize("n", [3, 8, 40])
+def test_a_t_interval_gives_the_p_value_of_t(n):
+    """Student's test, for which three seeds are few; the interval's own limit has p = 5 %."""
+    generator = np.random.default_rng(n)
+    half = generator.normal(size=n)
+    sample = np.concatenate([half, 2 - half])  # symmetric: no skewness to correct for
+    found = Measured(estimate=mean(sample), reading="")
+    known = stats.ttest_1samp(sample, 0.4).pvalue
+    assert judge_all([Rule(kind="above", limit=0.4)], [found])[0].p == pytest.approx(
+        known, rel=0.5 if 2 * n < 8 else 1e-6
+    )
+    at_end = Rule(kind="above", limit=found.estimate.low)
+    assert judge_all([at_end], [found])[0].p == pytest.approx(0.05)

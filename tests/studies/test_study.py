@@ -1,5 +1,6 @@
 """A small study from end to end: what it writes and says, and what happens when run again."""
 
+import copy
 import math
 import shutil
 from dataclasses import replace
@@ -14,8 +15,11 @@ from tests.certify.proofs.common import check_file
 from tests.recorded import numbers
 from tl_dyck.files import CorruptFileError
 from tl_dyck.models import get_config
+from tl_dyck.report.study import study_page
+from tl_dyck.runs import aggregate, load_results
 from tl_dyck.studies import Measurement, StudyConfig, findings, load_study, run_study
 from tl_dyck.studies.measurement import cross_entropy
+from tl_dyck.studies.tables import study_markdown
 from tl_dyck.tasks import load_task
 from tl_dyck.training import TrainConfig, train
 from tl_dyck.training.run import stream
@@ -221,3 +225,36 @@ def test_a_lost_run_is_made_again_with_the_same_result(study):
     assert (folder / "model.safetensors").read_bytes() == weights
     columns = ["accuracy", "long_accuracy", "loss", "balance_violation"]
     pd.testing.assert_frame_equal(again.models[columns], study.models[columns])
+
+
+def test_the_means_of_a_study_are_those_of_its_sweep(tiny_study):
+    """`tl-dyck sweep results FOLDER --metrics NAME` gives what the study's page shows."""
+    results = load_results(tiny_study.folder)
+    for name in ("accuracy", "long_accuracy_after_close", "loss", "logit_change"):
+        alone = aggregate(results, [name], by=["model"]).set_index("model")
+        for family, facts in tiny_study.summary["families"].items():
+            if name in facts:
+                for end in ("mean", "low", "high", "again_low", "again_high"):
+                    assert alone.loc[family, end] == pytest.approx(facts[name][end], nan_ok=True)
+                assert alone.loc[family, "interval"] == facts[name]["interval"]
+
+
+def test_words_on_pages_follow_the_kind_of_interval(tiny_study):
+    """Of another kind, all that is said of it is said of that one."""
+    assert "t intervals over seeds, corrected for skewness" in study_markdown(tiny_study)
+    summary = copy.deepcopy(tiny_study.summary)
+    for facts in summary["families"].values():
+        for each in facts.values():
+            if isinstance(each, dict):
+                each |= {"interval": "exact", "level": 0.9}
+    other = replace(
+        tiny_study, summary=summary, variation=tiny_study.variation.assign(interval="bootstrap")
+    )
+    text = study_markdown(other)
+    assert "90 % intervals over seeds (exact: Clopper and Pearson)" in text
+    assert "90 % prediction intervals" in text
+    assert "t intervals" not in text
+    page = study_page(other)
+    assert "90 % intervals over seeds (exact" in page
+    assert "95 % bootstrap intervals over seeds" in page
+    assert "t intervals over" not in page

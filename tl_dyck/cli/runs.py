@@ -313,7 +313,7 @@ def _said(means: pd.DataFrame) -> Answer:
         yield f"{len(found) - _POINTS:,} more groups: --by makes fewer, --out writes all to a file."
     for text in pooled:
         yield f"{text}: a mean is over all of them; --by keeps them apart."
-    yield f"Means, with {interval_words(means)}. Other seeds: {again_words(means)}."
+    yield f"Means, with {interval_words(means)}; and {again_words(means)}."
 
 
 @sweep_app.command(cls=Command)

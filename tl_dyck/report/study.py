@@ -61,7 +61,7 @@ def study_page(study: Study) -> Html:
             element(
                 "p",
                 f"Intervals of means: {intervals_of(study)}; of attention variation: "
-                f"{interval_words(study.variation)}. As many other seeds: "
+                f"{interval_words(study.variation)}. Beside them: "
                 f"{again_of(study)}. Numbers called "
                 "“recalled” are those of Wen et al. 2023 (arXiv 2312.01429) as remembered; they "
                 "are shown for orientation, and nothing depends on them.",

@@ -295,7 +295,7 @@ def _means(means: pd.DataFrame, groups: list[str]) -> list[Html]:
     left_out = (
         f"; {len(means) - len(shown):,} more are in the data" if len(means) > len(shown) else ""
     )
-    caption = f"Means over seeds, with {interval_words(means)}; as many other seeds: "
+    caption = f"Means over seeds, with {interval_words(means)}; and "
     caption += f"{again_words(means)}{left_out}"
     columns = ("point", "metric", "seeds", "mean", "interval", "as many other seeds")
     link = element("div", csv_link(means, "means"), class_="tools")

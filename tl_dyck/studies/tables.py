@@ -81,7 +81,7 @@ def study_markdown(study: Study) -> str:
     near, far = study.task.closing_chance(), study.task.closing_chance(long=True)
     every = [each for of in study.summary["families"].values() for each in of.values()]
     means = [each for each in every if isinstance(each, dict)]
-    said = f"Means with {interval_words(means)}. Of as many other seeds: {again_words(means)}. "
+    said = f"Means with {interval_words(means)}; and {again_words(means)}. "
     said += (
         f"Without a stack: after a closing bracket, guessing is right {far.constant:.0%} of the "
         f"time, and counting open brackets by type at most {near.counter_after_close:.0%} "
