@@ -21,6 +21,7 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar, cast
 
+from tl_dyck import modes
 from tl_dyck.check import WrongTypeError, WrongValueError, shown
 
 Target = TypeVar("Target", bound=Callable[..., Any])
@@ -39,6 +40,8 @@ class _Kind:
 
 def checked(target: Target) -> Target:
     """Check the arguments of a function, a method or a class (of its constructor) at each call.
+
+    It is run in the modes of `tl_dyck.modes`, whatever the caller's are.
 
     Raises:
         WrongTypeError: at a call, of an argument that is not what its annotation says.
@@ -61,7 +64,7 @@ def checked(target: Target) -> Target:
             kind = parameters.by_name.get(name)
             if kind is not None and not kind.fits(value):
                 _refuse(name, value, kind)
-        return target(*args, **kwargs)
+        return modes.call(target, args, kwargs)
 
     return cast(Target, call)
 
