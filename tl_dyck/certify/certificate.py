@@ -12,6 +12,7 @@ from tl_dyck.arguments import checked
 from tl_dyck.certify.display import Shown
 from tl_dyck.certify.marks import Passage, passages
 from tl_dyck.certify.spaces import Edit
+from tl_dyck.environment import said_with
 from tl_dyck.language.alphabet import Symbols
 
 Status = Literal["certified", "falsified", "unknown"]
@@ -60,6 +61,7 @@ class Certificate(Shown):
         reason: why the status is "unknown"; or a remark.
         stats: what the certifier counted.
         symbols: how tokens are written, for whoever shows the certificate.
+        made_with: dtype of the model's weights, versions of torch and TransformerLens, by name.
     """
 
     _unsaid = ("symbols",)
@@ -77,6 +79,7 @@ class Certificate(Shown):
     reason: str = ""
     stats: Mapping[str, int] = field(default_factory=dict)
     symbols: Symbols = field(default_factory=Symbols)
+    made_with: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -91,7 +94,8 @@ class Certificate(Shown):
             raise ValueError(
                 f"falsified without a string of negative margin (least seen: {self.upper})."
             )
-        object.__setattr__(self, "stats", MappingProxyType(dict(self.stats)))
+        for name in ("stats", "made_with"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @property
     def margin(self) -> float:
@@ -156,4 +160,6 @@ class Certificate(Shown):
                 f"{self.certifier}, {self.seconds:.3g} s" + (f", {counts}" if counts else ""),
             )
         )
+        if self.made_with:
+            rows.append(("computed", said_with(self.made_with)))
         return rows

@@ -22,8 +22,8 @@ from tl_dyck.certify.space_parser import parse_space
 from tl_dyck.certify.spaces import Edit, PerturbationSpace
 from tl_dyck.certify.transformations import Tokens, as_tokens
 from tl_dyck.check import check_integer, check_time_limit
-from tl_dyck.environment import one_thread
-from tl_dyck.inputs import check_reads
+from tl_dyck.environment import made_with, one_thread
+from tl_dyck.inputs import check_reads, unwrapped
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.rnn.unsupported import refuse_weights
@@ -64,6 +64,7 @@ class Asker:
         self.model = None if isinstance(model_or_rnn, TwoLayerRNN) else model_or_rnn
         if self.model is None:
             refuse_weights(model_or_rnn)
+        self._made_with = made_with(unwrapped(model_or_rnn))
         rnn = model_or_rnn if self.model is None else export_rnn(model_or_rnn)
         if rnn.dtype != torch.float64 or rnn.device.type != "cpu":
             rnn = copy.deepcopy(rnn).to(device="cpu", dtype=torch.float64)
@@ -159,7 +160,12 @@ class Asker:
             worst = dataclasses.replace(worst, tokens=prefix + worst.tokens, edits=edits)
         symbols, seconds = self.rnn.config.symbols, time.perf_counter() - started
         return dataclasses.replace(
-            certificate, tokens=given, worst=worst, symbols=symbols, seconds=seconds
+            certificate,
+            tokens=given,
+            worst=worst,
+            symbols=symbols,
+            seconds=seconds,
+            made_with=self._made_with,
         )
 
     def _check(self, string: tuple[int, ...], space: PerturbationSpace) -> None:

@@ -33,7 +33,8 @@ from tl_dyck.certify.language.tally import Tally
 from tl_dyck.certify.language.verdict import LanguageCertificate
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_integer, check_time_limit
-from tl_dyck.environment import one_thread
+from tl_dyck.environment import made_with, one_thread
+from tl_dyck.inputs import unwrapped
 from tl_dyck.language.dyck import MAX_ENUMERATED_TOKENS
 from tl_dyck.registry import unknown_name
 from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
@@ -136,9 +137,10 @@ def certify_language(
             raise CertifyError(
                 f"{task.name} is an automaton's, of which only 'any_token' can be claimed"
             )
-        return decide_automaton(
+        found = decide_automaton(
             model_or_rnn, task, wanted, until=until, deadline=deadline, tell=tell
         )
+        return replace(found, made_with=made_with(unwrapped(model_or_rnn)))
     asked = ask(model_or_rnn, task, property, wanted[-1], epsilon=epsilon, other=other, head=head)
     tally = Tally(wanted[-1], asked.profiles.deepest)
     left = ""
@@ -146,7 +148,8 @@ def certify_language(
         left = run_all(asked, wanted, most_run, tally, deadline, until, tell)
     else:
         count_all(asked, wanted, tally, deadline, until, workers, tell)
-    return summarise(asked, tally, wanted, left=left, started=started)
+    found = summarise(asked, tally, wanted, left=left, started=started)
+    return replace(found, made_with=made_with(unwrapped(model_or_rnn)))
 
 
 def count_all(
