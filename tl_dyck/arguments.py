@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache, partial, wraps
 from typing import Any, TypeVar, cast
 
+from tl_dyck import modes
 from tl_dyck.annotations import LOOKED_AT, Meaning, Scope, meaning
 from tl_dyck.check import (
     WrongTypeError,
@@ -31,6 +32,8 @@ Target = TypeVar("Target", bound=Callable[..., Any])
 
 def checked(target: Target) -> Target:
     """Check the arguments of a function, a method or a class (of its constructor) at each call.
+
+    It is run in the modes of `tl_dyck.modes`, whatever the caller's are.
 
     Raises:
         WrongTypeError: at a call, of an argument that is not what its annotation says.
@@ -53,7 +56,7 @@ def checked(target: Target) -> Target:
             kind = parameters.by_name.get(name)
             if kind is not None and not kind.fits(value):
                 _refuse(name, value, kind)
-        return target(*args, **kwargs)
+        return modes.call(target, args, kwargs)
 
     return cast(Target, call)
 

@@ -6,7 +6,7 @@ import contextlib
 import importlib.metadata
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,26 @@ def environment() -> dict[str, Any]:
         "cpu_cores": os.cpu_count(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
+
+
+def made_with(model: Any) -> dict[str, str]:
+    """What a certificate was computed with: the weights' dtype, torch, and TransformerLens.
+
+    The last one only of a model of its classes. For `said_with`, which makes a line of it.
+    """
+    weights = model.state_dict().values() if hasattr(model, "state_dict") else ()
+    dtypes = [str(each.dtype) for each in weights if each.is_floating_point()]
+    packages = {each.__module__.partition(".")[0] for each in type(model).__mro__}
+    found = {"dtype": dtypes[0].removeprefix("torch.")} if dtypes else {}
+    found["torch"] = torch.__version__.partition("+")[0]
+    if "transformer_lens" in packages:
+        found["transformer_lens"] = importlib.metadata.version("transformer_lens")
+    return found
+
+
+def said_with(made: Mapping[str, str]) -> str:
+    """For example ``float32, torch 2.13.0, transformer_lens 4.3.0``."""
+    return ", ".join(said if name == "dtype" else f"{name} {said}" for name, said in made.items())
 
 
 def cpu_name(cpuinfo: str | Path = "/proc/cpuinfo") -> str:

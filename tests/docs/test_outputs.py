@@ -3,7 +3,8 @@
     make outputs      # writes what blocks print now, where it is not what the page shows
 
 The blocks of a page run in order, with the same names, in an empty folder. What a block prints is
-the ``text`` block behind it. Words must be the same, numbers to two digits, seconds count not. A
+the ``text`` block behind it. Words must be the same, numbers to two digits, seconds and
+versions count not. A
 comment behind the block of Python says if less holds:
 
 - ``<!-- other CPUs: other numbers -->``: a model was trained, so only the first word of each line
@@ -56,6 +57,7 @@ _BLOCK = re.compile(
     re.DOTALL,
 )
 _SECONDS = re.compile(r"\d[\d.e-]* s\b")
+_VERSION = re.compile(r"(?<=torch |_lens )\d[\w.]*")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?|\bnan\b")
 
 
@@ -97,6 +99,7 @@ def same(printed: str, shown: str, note: str = "") -> bool:
         ours, theirs = labels(printed), labels(shown)
         return bool(printed and shown) and (ours <= theirs or theirs <= ours)
     texts = [_SECONDS.sub("seconds", text) for text in (printed, shown)]
+    texts = [_VERSION.sub("version", text) for text in texts]
     words = [_NUMBER.sub("#", text).split() for text in texts]
     numbers = [[float(each.replace(",", "")) for each in _NUMBER.findall(text)] for text in texts]
     return words[0] == words[1] and numbers[0] == pytest.approx(

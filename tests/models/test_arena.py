@@ -249,3 +249,23 @@ def test_what_the_model_could_not_read_is_refused():
         assert len(str(refusal.value)) < 200
     with pytest.raises(ValueError, match="n_ctx must be at least 2"):
         arena_tokens("()", n_ctx=1)
+
+
+def test_nothing_is_kept_from_one_call_for_the_next(model):
+    short, full = arena_tokens(["(())()", "(()"]), arena_tokens(["(())()", "()()()"])
+    for tokens in (short, full, full[:1]):
+        with torch.no_grad():
+            whole, middle = model(tokens), model(tokens, stop_at_layer=1)
+            for other in (full, short):  # with and without padding
+                model(other)
+                with pytest.raises(RuntimeError):  # nor is it by a call that fails
+                    model.run_with_hooks(other, fwd_hooks=[("blocks.1.hook_resid_pre", _fails)])
+                given = model(middle, start_at_layer=1, tokens=tokens)
+                masked = model(middle, start_at_layer=1, attention_mask=tokens != 1)
+                assert torch.equal(given, whole) and torch.equal(masked, whole)
+                alone = model(middle, start_at_layer=1)
+                assert torch.equal(alone, whole) == bool((tokens != 1).all())
+
+
+def _fails(value: Tensor, hook: Any) -> None:
+    raise RuntimeError

@@ -6,6 +6,7 @@ Identities between them, and interventions.
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -206,9 +207,47 @@ def test_activation_cache_tools(model, family):
         assert not torch.allclose(parts.sum(0), cache["resid_post", model.cfg.n_layers - 1])
         with pytest.warns(UnsummedWarning, match=r"^logit_attrs of"):
             cache.logit_attrs(parts, tokens=0)
-    assert cache.stack_head_results(layer=-1).shape == (2 * model.cfg.n_layers, 4, 7, 50)
+    heads = heads_of(cache, model)
+    assert heads.shape == (2 * model.cfg.n_layers, 4, 7, 50)
     directions = model.tokens_to_residual_directions(torch.tensor([0, 1]))
     close(directions, model.W_U[:, [0, 1]].T)
+
+
+def heads_of(cache, model):
+    """`stack_head_results`, which warns if heads do not add up to what attention adds (Eq. 6)."""
+    missing = pytest.warns(UnsummedWarning) if model.cfg.block == "eq6" else nullcontext()
+    with missing:
+        found = cache.stack_head_results(layer=-1)
+    return found
+
+
+STREAM = {
+    "decompose_resid": {"layer": -1},
+    "get_full_resid_decomposition": {"expand_neurons": False},
+}
+
+
+@pytest.mark.parametrize("what", ["stack_head_results", *STREAM])
+def test_what_does_not_add_up_is_said_with_its_size(model, family, what):
+    """The sum is made here; a warning comes exactly where it is off, and says by how much."""
+    with torch.no_grad():
+        _, cache = model.run_with_cache(TEXTS)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        parts = getattr(cache, what)(**STREAM.get(what, {}))
+    layers = model.cfg.n_layers
+    if what in STREAM:
+        off = parts.sum(0) - cache["resid_post", layers - 1]
+    else:
+        each = parts.unflatten(0, (layers, -1)).sum(1) + model.b_O[:, None, None]
+        off = each - torch.stack([cache["attn_out", layer] for layer in range(layers)])
+    largest = float(off.detach().abs().max())
+    said = [str(each.message) for each in caught if each.category is UnsummedWarning]
+    assert bool(said) == (largest > 1e-3)
+    if said:
+        (line,) = said
+        assert line.startswith(f"{what} of {model.cfg.model_name!r}: the parts do not add up to")
+        assert f"they miss it by up to {largest:.2g};" in line
 
 
 def test_folding_layer_norms_warns_where_it_changes_predictions(model):

@@ -12,6 +12,7 @@ from tl_dyck.arguments import checked
 from tl_dyck.certify.display import Shown
 from tl_dyck.certify.marks import Passage, passages
 from tl_dyck.certify.spaces import Edit
+from tl_dyck.environment import said_with
 from tl_dyck.language.alphabet import Symbols
 from tl_dyck.verdicts import Verdict, as_verdict
 
@@ -57,6 +58,7 @@ class Certificate(Shown):
         reason: why it is open; or a remark.
         stats: what the certifier counted.
         symbols: how tokens are written, for whoever shows the certificate.
+        made_with: dtype of the model's weights, versions of torch and TransformerLens, by name.
     """
 
     _unsaid = ("symbols",)
@@ -74,6 +76,7 @@ class Certificate(Shown):
     reason: str = ""
     stats: Mapping[str, int] = field(default_factory=dict)
     symbols: Symbols = field(default_factory=Symbols)
+    made_with: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", as_verdict(self.status))
@@ -85,7 +88,8 @@ class Certificate(Shown):
             raise ValueError(
                 f"refuted without a string of negative margin (least seen: {self.upper})."
             )
-        object.__setattr__(self, "stats", MappingProxyType(dict(self.stats)))
+        for name in ("stats", "made_with"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @property
     def margin(self) -> float:
@@ -150,4 +154,6 @@ class Certificate(Shown):
                 f"{self.certifier}, {self.seconds:.3g} s" + (f", {counts}" if counts else ""),
             )
         )
+        if self.made_with:
+            rows.append(("computed", said_with(self.made_with)))
         return rows

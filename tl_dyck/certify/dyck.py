@@ -9,7 +9,7 @@ violation β.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -27,7 +27,7 @@ from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import InsertMatchedPairs
 from tl_dyck.check import WrongTypeError, WrongValueError, check_draws, check_seed, shown
-from tl_dyck.environment import one_thread
+from tl_dyck.environment import one_thread, said_with
 from tl_dyck.inputs import check_predicts
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.alphabet import Symbols
@@ -86,6 +86,7 @@ class DyckCertificates(Shown):
     """
 
     _unsaid = ("space",)
+    _derived = ("made_with",)
 
     language: DyckLanguage
     space: PerturbationSpace
@@ -102,7 +103,14 @@ class DyckCertificates(Shown):
         ]
         if self.counterexample is not None:
             rows.append(("worst on", self.counterexample.prefix))
+        if self.made_with:
+            rows.append(("computed", said_with(self.made_with)))
         return rows
+
+    @property
+    def made_with(self) -> Mapping[str, str]:
+        """See `Certificate.made_with`."""
+        return self.rows[0].certificate.made_with if self.rows else {}
 
     @checked
     def share(self, status: str) -> float:

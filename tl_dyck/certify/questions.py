@@ -24,8 +24,8 @@ from tl_dyck.certify.space_parser import parse_space
 from tl_dyck.certify.spaces import Edit, PerturbationSpace
 from tl_dyck.certify.transformations import Tokens, as_tokens
 from tl_dyck.check import check_integer, check_time_limit
-from tl_dyck.environment import one_thread
-from tl_dyck.inputs import check_reads
+from tl_dyck.environment import made_with, one_thread
+from tl_dyck.inputs import check_reads, unwrapped
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.rnn.unsupported import refuse_weights
@@ -70,6 +70,7 @@ class Asker:
         self.model = None if isinstance(model_or_rnn, TwoLayerRNN) else model_or_rnn
         if self.model is None:
             refuse_weights(model_or_rnn)
+        self._made_with = made_with(unwrapped(model_or_rnn))
         rnn = model_or_rnn if self.model is None else export_rnn(model_or_rnn)
         if rnn.dtype != torch.float64 or rnn.device.type != "cpu":
             rnn = copy.deepcopy(rnn).to(device="cpu", dtype=torch.float64)
@@ -175,6 +176,7 @@ class Asker:
             **{"tokens": given, "worst": worst, "reason": reason},
             symbols=symbols,
             seconds=seconds,
+            made_with=self._made_with,
         )
 
     def _out_of_time(
@@ -192,7 +194,7 @@ class Asker:
                 f"{len(string):,} tokens was laid out; raise it, or give the target."
             )
         return Certificate(
-            status="unknown",
+            status="open",
             tokens=given,
             target=self.target(string, target),
             lower=-math.inf,

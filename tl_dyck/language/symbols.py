@@ -105,7 +105,8 @@ class Language(ABC):
                 "text, or tokens.long()"
             )
         tokens = tokens.long()
-        if tokens.numel() and (int(tokens.min()) < 0 or int(tokens.max()) > self.bos_token):
+        ends = _ends(tokens)
+        if ends is not None and (ends[0] < 0 or ends[1] > self.bos_token):
             wrong = tokens[(tokens < 0) | (tokens > self.bos_token)][0]
             raise ValueError(
                 f"token {int(wrong)} is outside 0..{self.bos_token}; {self._symbols_in_words} have "
@@ -185,3 +186,13 @@ def needs_stack(language: Any, what: str) -> Any:
     if getattr(language, "has_stack", False):
         return language
     raise NoStackError(f"{language} has no stack: {what} of Dyck languages only")
+
+
+def _ends(tokens: Tensor) -> tuple[int, int] | None:
+    """The least and the largest; None of no tokens, and where torch traces and none has a value."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not tokens.numel():
+        return None
+    try:
+        return int(tokens.min()), int(tokens.max())
+    except RuntimeError:  # of vmap, of make_fx and of the meta device
+        return None

@@ -44,8 +44,9 @@ def load_arena(path: str | Path, device: str | None = None) -> HookedTransformer
     """ARENA's bracket classifier as a HookedTransformer, with its padding masked.
 
     Sizes are read from the weights, so variants of other widths, heads and layers load too. The
-    mask is a permanent hook at `hook_tokens` and at every `attn.hook_attn_scores`, so it holds in
-    `run_with_cache`, `run_with_hooks` and head importance.
+    mask is read from the tokens of each call, so it holds in `run_with_cache`, `run_with_hooks` and
+    head importance; of a residual stream (``start_at_layer=…``) it is read from `tokens` or
+    `attention_mask`, and nothing is masked if neither is given.
 
     Args:
         path: of ``brackets_model_state_dict.pt``; read without running what a pickle may hold.
@@ -76,11 +77,10 @@ def load_arena(path: str | Path, device: str | None = None) -> HookedTransformer
     weights = {name: value.float() for name, value in kept.items()}
     config = _config(weights, source, device)
     _check_built(config, sum(weight.numel() for weight in weights.values()), source)
-    model = HookedTransformer(config, move_to_device=False)
+    model = _Classifier(config, move_to_device=False)
     load_weights(model, weights, source)
     check_finite(weights, source)
     model.to(str(model.cfg.device), print_details=False)
-    _mask_padding(model)
     model.token_names = _NAMES
     model.eval()
     return model
@@ -225,21 +225,13 @@ def _config(
 
 
 @final
-class _Padding:
-    """Where the batch that is being read has padding; copies of a model share it, one at a time."""
+class _Classifier(HookedTransformer):
+    """Says of its tokens which are padding; attention does not see those."""
 
-    def __init__(self) -> None:
-        self.mask: Tensor | None = None
+    def __init__(self, cfg: HookedTransformerConfig) -> None:
+        super().__init__(cfg, move_to_device=False)
+        for block in self.blocks:
+            block.attn.hidden = _HIDDEN
 
-    def see(self, tokens: Tensor, hook: Any) -> None:
-        self.mask = (tokens == _PAD)[:, None, None, :]
-
-    def hide(self, scores: Tensor, hook: Any) -> Tensor:
-        return scores if self.mask is None else scores.masked_fill(self.mask, _HIDDEN)
-
-
-def _mask_padding(model: Any) -> None:
-    padding = _Padding()
-    model.hook_dict["hook_tokens"].add_perma_hook(padding.see)
-    for layer in range(model.cfg.n_layers):
-        model.hook_dict[f"blocks.{layer}.attn.hook_attn_scores"].add_perma_hook(padding.hide)
+    def _seen(self, tokens: Tensor | None) -> Tensor | None:
+        return None if tokens is None else tokens != _PAD

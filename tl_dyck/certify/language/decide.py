@@ -34,7 +34,8 @@ from tl_dyck.certify.language.tally import Tally
 from tl_dyck.certify.language.verdict import LanguageCertificate
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.check import check_integer, check_time_limit
-from tl_dyck.environment import one_thread
+from tl_dyck.environment import made_with, one_thread
+from tl_dyck.inputs import unwrapped
 from tl_dyck.language.dyck import MAX_ENUMERATED_TOKENS
 from tl_dyck.registry import unknown_name
 from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
@@ -138,9 +139,10 @@ def certify_language(
             raise CertifyError(
                 f"{task.name} is an automaton's, of which only 'any_token' can be claimed"
             )
-        return decide_automaton(
+        found = decide_automaton(
             model_or_rnn, task, wanted, until=until, deadline=deadline, tell=tell
         )
+        return replace(found, made_with=made_with(unwrapped(model_or_rnn)))
     asked = ask(model_or_rnn, task, property, wanted[-1], epsilon=epsilon, other=other, head=head)
     gap = first_gap(asked.spoken(wanted[-1]), wanted, property, asked.task.language)
     tally = Tally(wanted[-1], asked.profiles.deepest)
@@ -149,7 +151,8 @@ def certify_language(
         left = run_all(asked, wanted, most_run, tally, deadline, until, tell)
     else:
         count_all(asked, wanted, tally, deadline, until, workers, tell)
-    return summarise(asked, tally, wanted, gap=gap, left=left, started=started)
+    found = summarise(asked, tally, wanted, gap=gap, left=left, started=started)
+    return replace(found, made_with=made_with(unwrapped(model_or_rnn)))
 
 
 def count_all(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, final
 
 from tl_dyck.certify.display import Shown
 from tl_dyck.certify.language.tally import PrefixFound
+from tl_dyck.environment import said_with
 from tl_dyck.verdicts import Verdict
 
 
@@ -93,6 +94,7 @@ class LanguageCertificate(Shown):
         seconds: wall-clock time.
         reason: why it is open; or a remark.
         stats: what was counted.
+        made_with: dtype of the model's weights, versions of torch and TransformerLens, by name.
     """
 
     _derived = ("proved_to", "prefixes", "prefixes_decided", "wrong", "complete")
@@ -118,13 +120,15 @@ class LanguageCertificate(Shown):
     errors: tuple[PrefixFound, ...] = ()
     reason: str = ""
     stats: Mapping[str, int] = field(default_factory=dict)
+    made_with: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.status == "proved" and not self.margin.low > 0:
             raise ValueError(f"proved with a margin of {self.margin}: it must be positive")
         if self.status == "refuted" and self.likeliest is None:
             raise ValueError("refuted without a wrong prefix")
-        object.__setattr__(self, "stats", MappingProxyType(dict(self.stats)))
+        for name in ("stats", "made_with"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @property
     def proved_to(self) -> int:
@@ -186,6 +190,8 @@ class LanguageCertificate(Shown):
             rows.append(("reason", self.reason))
         counts = "".join(f", {value:,} {name}" for name, value in self.stats.items())
         rows.append(("effort", f"{self.method}, {self.seconds:.3g} s{counts}"))
+        if self.made_with:
+            rows.append(("computed", said_with(self.made_with)))
         return rows
 
     def _proved(self) -> str:

@@ -30,6 +30,7 @@ class Attention(nn.Module):
 
     mask: Tensor
     IGNORE: Tensor
+    hidden: float | None = None  # of attention in both directions: the score of padding
 
     def __init__(self, cfg: Any, attn_type: str = "global", layer_id: int | None = None) -> None:
         super().__init__()
@@ -96,6 +97,8 @@ class Attention(nn.Module):
         scores = self.calculate_attention_scores(q, k)
         if self.cfg.attention_dir == "causal":
             scores = self.apply_causal_mask(scores, attention_mask)
+        elif self.hidden is not None and attention_mask is not None:
+            scores = scores.masked_fill(attention_mask[:, None, None, :] == 0, self.hidden)
         pattern = F.softmax(self.hook_attn_scores(scores), dim=-1)
         # a query that sees nothing attends to nothing
         pattern = torch.where(torch.isnan(pattern), torch.zeros_like(pattern), pattern)

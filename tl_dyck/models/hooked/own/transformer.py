@@ -137,6 +137,8 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
             else:
                 assert isinstance(input, Tensor), "start_at_layer takes a residual stream, no text"
                 residual = input
+                if attention_mask is None:
+                    attention_mask = self._seen(tokens)
             for index in range(*slice(start_at_layer, stop_at_layer).indices(self.cfg.n_layers)):
                 residual = self.blocks[index](residual, attention_mask=attention_mask)
             if stop_at_layer is not None:
@@ -187,10 +189,16 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
             tokens = self.hook_tokens(tokens)
         embed = self.hook_embed(self.embed(tokens))
         positions = self.hook_pos_embed(self.pos_embed(tokens, attention_mask))
+        if attention_mask is None:
+            attention_mask = self._seen(tokens)
         return embed + positions, tokens, None, attention_mask
 
     def _check(self, tokens: Tensor) -> None:
         """Refuse what the model does not read; this one asks nothing."""
+
+    def _seen(self, tokens: Tensor | None) -> Tensor | None:
+        """Which tokens are no padding, if no mask is given; None for all, as this one has it."""
+        return None
 
     def loss_fn(
         self,
@@ -214,8 +222,8 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
         Args:
             *model_args: as for `forward`.
             return_cache_object: whether the activations are an `ActivationCache` or a dictionary.
-                Of blocks "eq49" and "bare", whose residual stream is no plain sum, its
-                `decompose_resid` and `logit_attrs` warn.
+                Of blocks other than "gpt", what takes their residual stream or attention for a
+                plain sum warns, and says how far off it is.
             remove_batch_dim: whether to leave out the batch dimension, of size one.
             **kwargs: as for `forward` and `HookedRootModule.run_with_cache`.
         """
@@ -224,7 +232,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
         )
         if not return_cache_object:
             return out, found
-        unsummed = getattr(self.cfg, "block", None) in ("eq49", "bare")
+        unsummed = getattr(self.cfg, "block", "gpt") != "gpt"
         kind = UnsummedCache if unsummed else ActivationCache
         return out, kind(found, self, has_batch_dim=not remove_batch_dim)
 

@@ -1,0 +1,99 @@
+"""What torch does with a model beside running it: it traces it, or maps it over tokens."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tl_dyck import build_model, construct, get_config, load_task
+from tl_dyck.models.text import TextConfig, build_text_model
+
+TASK = load_task("dyck-2-4")
+TOKENS = torch.tensor([[4, 0, 2, 3], [4, 0, 1, 2]])
+MODELS = {
+    **{
+        name: lambda name=name: build_model(get_config(name, TASK))
+        for name in ("gpt", "minimal-onehot", "minimal-split", "minimal-yao", "eq49", "attn-only")
+    },
+    "constructed": lambda: construct.uniform_attention(TASK.language),
+    "sentences": lambda: build_text_model(
+        TextConfig(words=("<unk>", "<cls>", "a", "b", "c"), d_model=8)
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request: pytest.FixtureRequest) -> Any:
+    return MODELS[request.param]()
+
+
+def exported(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    return torch.export.export(model, (TOKENS,)).module()
+
+
+def of_any_size(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    sizes = ({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},)
+    return torch.export.export(model, (TOKENS,), dynamic_shapes=sizes).module()
+
+
+def compiled(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    torch.compiler.reset()
+    return torch.compile(model, fullgraph=True, backend="eager")
+
+
+def traced(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    with warnings.catch_warnings():  # torch calls it old
+        warnings.simplefilter("ignore", DeprecationWarning)
+        found: Callable[[Tensor], Tensor] = torch.jit.trace(model, (TOKENS,), check_trace=False)
+    return found
+
+
+def mapped(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    return torch.func.vmap(lambda row: model(row[None])[0])
+
+
+WAYS = [exported, of_any_size, compiled, traced, lambda model: make_fx(model)(TOKENS), mapped]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_traced_models_give_the_same_logits(model, way):
+    with torch.no_grad():
+        torch.testing.assert_close(way(model)(TOKENS), model(TOKENS))
+
+
+def test_gradients_by_string_are_those_of_each_string(model):
+    """``vmap(grad(…))`` against one backward pass a string."""
+    weights = {
+        name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad
+    }
+
+    def loss(weights: dict[str, Tensor], row: Tensor) -> Tensor:
+        logits = torch.func.functional_call(model, weights, (row[None],))
+        return logits.log_softmax(-1)[0, -1, 0]
+
+    found = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, TOKENS)
+    for index, row in enumerate(TOKENS):
+        single = copy.deepcopy(model)
+        single(row[None]).log_softmax(-1)[0, -1, 0].backward()
+        for name, weight in single.named_parameters():
+            if weight.grad is not None:
+                torch.testing.assert_close(found[name][index], weight.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_bad_tokens_are_refused_where_there_are_values(model):
+    if not hasattr(model, "language"):
+        pytest.skip("reads words, of any number")
+    for wrong in (-1, 9):
+        with pytest.raises(ValueError, match=f"token {wrong} is outside 0..4"):
+            model(torch.tensor([[4, wrong]]))
+    with pytest.raises(ValueError, match="exceed this model's n_ctx"):
+        model(torch.zeros(1, 2000, dtype=torch.int64))
+    with pytest.raises(TypeError, match="integers"):
+        model(torch.tensor([[4.0, 0.0]]))
