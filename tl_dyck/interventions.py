@@ -240,6 +240,7 @@ def interchange(
 
 
 @checked
+@torch.enable_grad()
 def align(
     answers: Callable[[Tensor], Tensor],
     wanted: Int[Tensor, " n"],

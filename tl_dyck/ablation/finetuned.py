@@ -183,6 +183,7 @@ def finetuned_importance(
     )
 
 
+@torch.enable_grad()  # the gates' too, wherever they are rounded
 def _step(
     tuner: Tuner, log_alpha: Float[Tensor, "layer head"], index: int, penalty: float
 ) -> Float[Tensor, "layer head"]:
@@ -195,9 +196,8 @@ def _step(
         generator=stream(tuner.source.seed, "gates", index),
         dtype=torch.float64,
     )
-    with torch.enable_grad():
-        gates = sample_gate(log_alpha[:, None], uniform.to(log_alpha.device))
-        price = penalty * p_open(log_alpha).sum()
+    gates = sample_gate(log_alpha[:, None], uniform.to(log_alpha.device))
+    price = penalty * p_open(log_alpha).sum()
     tuner.step(index, gates.to(tuner.model.cfg.dtype), price)
     with torch.no_grad():  # or a gate that was long wanted would take long to close
         log_alpha.clamp_(max=options.log_alpha)

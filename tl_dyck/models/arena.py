@@ -77,7 +77,7 @@ def load_arena(path: str | Path, device: str | None = None) -> HookedTransformer
     weights = {name: value.float() for name, value in kept.items()}
     config = _config(weights, source, device)
     _check_built(config, sum(weight.numel() for weight in weights.values()), source)
-    model = _Classifier(config, move_to_device=False)
+    model = _Classifier(config)
     load_weights(model, weights, source)
     check_finite(weights, source)
     model.to(str(model.cfg.device), print_details=False)

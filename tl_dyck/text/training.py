@@ -72,6 +72,7 @@ class TextTraining(Configuration):
 
 
 @checked
+@torch.enable_grad()
 def train_text(
     config: TextConfig,
     sentences: Sequence[Sentence],

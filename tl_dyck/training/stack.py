@@ -104,6 +104,7 @@ class Stack:
         for parameter in _trained(self.models[index]).values():
             parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
 
+    @torch.enable_grad()
     def step(
         self,
         batches: Sequence[Batch],
