@@ -21,7 +21,6 @@ from tl_dyck.check import (
     WrongValueError,
     check_draws,
     check_integer,
-    check_level,
     check_time_limit,
     shown,
 )
@@ -157,7 +156,6 @@ _RANGES: dict[str, Callable[[Any], object]] = {
     "device": _check_device,
     "name": _check_name,
     "n_bootstrap": partial(check_draws, name="n_bootstrap"),
-    "level": check_level,
 }
 
 

@@ -36,7 +36,6 @@ class SweepError(DyckError, ValueError):
 
 
 @final
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """A sweep: every point of a grid, or of a list, or of both, with every seed.

@@ -173,6 +173,7 @@ def variation_of_patterns(
         causal: whether queries see no later keys.
         text: the input, a text for each position.
     """
+    check_level(level)
     same, matched = _distances(patterns.double())
     generator = np.random.default_rng(check_seed(seed))
     mean, interval = mean_over_pairs(same, n_bootstrap, generator, level=level)
