@@ -63,6 +63,7 @@ class Edit:
 
 
 @final
+@checked
 @dataclass(frozen=True, init=False)
 class PerturbationSpace:
     """A list of transformations with budgets; see the module's docstring for what it means.
