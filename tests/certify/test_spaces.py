@@ -129,8 +129,8 @@ def test_what_the_definition_leaves_open(
 @pytest.mark.parametrize(
     ("budgets", "message"),
     [
-        ([-1], "budget of Duplicate|transformations must be"),
-        ([True], "budget of Duplicate|transformations must be"),
+        ([-1], "of Duplicate|must be"),
+        ([True], "of Duplicate|must be"),
         ([1, 2], "listed twice"),
     ],
 )
