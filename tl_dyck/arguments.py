@@ -42,6 +42,8 @@ def checked(target: Target) -> Target:
 
     @wraps(target)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if _is_traced():
+            return target(*args, **kwargs)
         if not read:
             read.append(_parameters(target))
         (parameters,) = read
@@ -55,6 +57,12 @@ def checked(target: Target) -> Target:
         return target(*args, **kwargs)
 
     return cast(Target, call)
+
+
+def _is_traced() -> bool:
+    """Whether torch.compile reads this: what is checked then is checked where it is run."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
 
 
 @cache

@@ -193,7 +193,7 @@ def _dimensions(value: Any) -> int:
 
 def shown(value: Any) -> str:
     """A value in a message: a line of it, and its type."""
-    if hasattr(value, "dtype") and getattr(value, "shape", ()):  # not its numbers
+    if hasattr(value, "dtype") and _dimensions(value):  # not its numbers
         place = " on meta, without numbers" if getattr(value, "is_meta", False) else ""
         return f"{value.dtype} of shape {list(value.shape)}{place} ({type(value).__name__})"
     text = " ".join("".join(c if c.isprintable() else " " for c in repr(value)).split())
