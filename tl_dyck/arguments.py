@@ -22,7 +22,6 @@ from tl_dyck.check import (
     WrongValueError,
     check_draws,
     check_integer,
-    check_level,
     check_time_limit,
     shown,
 )
@@ -46,6 +45,8 @@ def checked(target: Target) -> Target:
 
     @wraps(target)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if _is_traced():
+            return target(*args, **kwargs)
         if not read:
             read.append(_parameters(target))
         (parameters,) = read
@@ -59,6 +60,12 @@ def checked(target: Target) -> Target:
         return modes.call(target, args, kwargs)
 
     return cast(Target, call)
+
+
+def _is_traced() -> bool:
+    """Whether torch.compile reads this: what is checked then is checked where it is run."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
 
 
 @cache
@@ -160,7 +167,6 @@ _RANGES: dict[str, Callable[[Any], object]] = {
     "device": _check_device,
     "name": _check_name,
     "n_bootstrap": partial(check_draws, name="n_bootstrap"),
-    "level": check_level,
 }
 
 

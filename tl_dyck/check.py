@@ -40,7 +40,7 @@ def check_integer(
         WrongValueError: it is too small or too large.
     """
     try:
-        if isinstance(value, bool) or getattr(value, "ndim", 0):
+        if isinstance(value, bool) or _dimensions(value):
             raise TypeError
         whole = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -178,7 +178,7 @@ def _count(name: str, count: int) -> None:
 
 def _real(name: str, value: object) -> float:
     try:
-        if isinstance(value, (bool, str, bytes)) or getattr(value, "ndim", 0):
+        if isinstance(value, (bool, str, bytes)) or _dimensions(value):
             raise TypeError
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of many elements
@@ -187,9 +187,14 @@ def _real(name: str, value: object) -> float:
         return math.inf
 
 
-def shown(value: object) -> str:
+def _dimensions(value: Any) -> int:
+    """Of a tensor or array, which stands for a number only if it has none."""
+    return int(getattr(value, "ndim", 0))
+
+
+def shown(value: Any) -> str:
     """A value in a message: a line of it, and its type."""
-    if hasattr(value, "dtype") and getattr(value, "shape", ()):  # not its numbers
+    if hasattr(value, "dtype") and _dimensions(value):  # not its numbers
         place = " on meta, without numbers" if getattr(value, "is_meta", False) else ""
         return f"{value.dtype} of shape {list(value.shape)}{place} ({type(value).__name__})"
     text = " ".join("".join(c if c.isprintable() else " " for c in repr(value)).split())

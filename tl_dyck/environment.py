@@ -60,7 +60,7 @@ def cpu_name(cpuinfo: str | Path = "/proc/cpuinfo") -> str:
     return platform.processor() or platform.machine() or "unknown"
 
 
-def check_device(name: Any) -> Any:
+def check_device(name: str | None) -> str | None:
     """Compute something on a device; a ValueError says why it cannot be used."""
     if name is None:
         return None
@@ -77,7 +77,7 @@ def check_device(name: Any) -> Any:
         ValueError,
     ) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        what = repr(name) if isinstance(name, str) else shown(name)
+        what = repr(name) if type(name) is str else shown(name)
         raise ValueError(
             f"device {what} cannot be used: {reason}; name another, such as cpu or cuda"
         ) from error

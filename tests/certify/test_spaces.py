@@ -128,7 +128,11 @@ def test_what_the_definition_leaves_open(
 
 @pytest.mark.parametrize(
     ("budgets", "message"),
-    [([-1], "budget of Duplicate"), ([True], "budget of Duplicate"), ([1, 2], "listed twice")],
+    [
+        ([-1], "budget of Duplicate"),
+        ([True], "budget of Duplicate"),
+        ([1, 2], "listed twice"),
+    ],
 )
 def test_bad_lists_are_refused(budgets: list[Any], message: str) -> None:
     with pytest.raises(SpaceError, match=message):

@@ -146,7 +146,7 @@ def test_what_is_refused() -> None:
         head_truths(model, task, 20)
     with pytest.raises(WrongValueError, match="length must be at least 3"):
         head_truths(model, task, 2)
-    with pytest.raises(WrongTypeError, match="a task of brackets"):
+    with pytest.raises(WrongTypeError, match="task must be a DyckTask"):
         head_truths(model, "dyck-2-4", 5)  # type: ignore[arg-type]
     with torch.no_grad():
         model.unembed.W_U.zero_()

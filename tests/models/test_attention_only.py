@@ -95,5 +95,5 @@ def test_other_refusals():
         get_config("eq6", TASK, attn_only=True)
     with pytest.raises(ValueError, match="layer_norm=False goes with block 'gpt'"):
         get_config("eq49", TASK, normalization_type=None)
-    with pytest.raises(TypeError, match="mlp must be true or false"):
+    with pytest.raises(TypeError, match="mlp must be True or False"):
         get_config("gpt", TASK, mlp="no")

@@ -190,8 +190,8 @@ def test_strings_beyond_n_ctx() -> None:
         ({"bos_token": 5}, "bos_token=5 is not a token"),
         ({"alphabet": ("a",)}, "1 texts for d_vocab=5"),
         ({"separator": ""}, "without an alphabet"),
-        ({"residual": 1}, "residual must be true or false"),
-        ({"model_name": None}, "model_name must be a string"),
+        ({"residual": 1}, "residual must be True or False"),
+        ({"model_name": None}, "model_name must be a text"),
     ],
 )
 def test_impossible_configurations(change: dict[str, Any], message: str) -> None:

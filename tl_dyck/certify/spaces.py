@@ -81,7 +81,7 @@ class PerturbationSpace:
     _lattices: dict[tuple[int, ...], Lattice] = field(compare=False, repr=False)
     _automata: dict[tuple[int, ...], StringAutomaton] = field(compare=False, repr=False)
 
-    def __init__(self, transformations: Iterable[tuple[Transformation, int]]) -> None:
+    def __init__(self, transformations: Iterable[tuple[Transformation, Any]]) -> None:
         pairs = tuple(_checked_pair(pair) for pair in transformations)
         for index, (transformation, _) in enumerate(pairs):
             if any(transformation == other for other, _ in pairs[:index]):

@@ -293,7 +293,7 @@ def as_tokens(tokens: Tokens) -> tuple[int, ...]:
         plain = tuple(map(operator.index, islice(tokens, _MOST_TOKENS + 1)))
     except (TypeError, NotImplementedError) as error:  # the latter: a tensor on meta
         raise TypeError(
-            f"tokens are a 1-dimensional sequence of ids, not {shown(given)}."
+            f"a string is a 1-dimensional sequence of token ids, not {shown(given)}."
         ) from error
     if len(plain) > _MOST_TOKENS:
         raise SpaceError(f"tokens are more than {_MOST_TOKENS:,}, which no string has.")

@@ -75,8 +75,7 @@ def config_for(
     """
     if isinstance(config, str):
         return get_config(config, task)
-    if isinstance(task, str):
-        task = load_task(task)
+    known = load_task(task) if isinstance(task, str) else task
     if isinstance(config, DyckTransformerConfig):
         return config
     if not isinstance(config, HookedTransformerConfig):
@@ -84,7 +83,7 @@ def config_for(
             "give a configuration (see get_config), or the name of a family, "
             f"not {type(config).__name__}"
         )
-    language = task.language
+    language = known.language
     if config.d_vocab != language.d_vocab or config.d_vocab_out not in (-1, language.d_vocab):
         raise VocabularyError(
             f"the configuration has d_vocab={config.d_vocab} and d_vocab_out={config.d_vocab_out}, "

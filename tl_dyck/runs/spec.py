@@ -36,7 +36,6 @@ class SweepError(DyckError, ValueError):
 
 
 @final
-@checked
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """A sweep: every point of a grid, or of a list, or of both, with every seed.
@@ -66,7 +65,7 @@ class Sweep:
 
     def __post_init__(self) -> None:
         if not isinstance(self.experiment, str) or not self.experiment:
-            raise SweepError(f"experiment must be a name, not {self.experiment!r:.80}")
+            raise SweepError(f"experiment must be a name, not {shown(self.experiment)}")
         if not isinstance(self.list, (list, tuple)):
             raise SweepError(f"list must be a list of points, not {shown(self.list)}")
         object.__setattr__(self, "seeds", _seeds(self.seeds))
@@ -202,7 +201,7 @@ class Sweep:
 def _flat(values: Any, where: str) -> dict[str, Any]:
     """Nested mappings as one with dotted names."""
     if not isinstance(values, Mapping):
-        raise SweepError(f"{where} must map parameters to values, not {values!r:.80}")
+        raise SweepError(f"{where} must map parameters to values, not {shown(values)}")
     flat: dict[str, Any] = {}
     for name, value in values.items():
         if not isinstance(name, str) or not name:
@@ -228,7 +227,7 @@ def _plain(value: Any, where: str) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)) or value == {}:
         return value
     raise SweepError(
-        f"{where}: {value!r:.80} is {type(value).__name__}; a value is a number, a string, "
+        f"{where}: {shown(value)} is {type(value).__name__}; a value is a number, a string, "
         "or a list of them"
     )
 
@@ -236,7 +235,7 @@ def _plain(value: Any, where: str) -> Any:
 def _values(name: str, values: Any) -> tuple[Any, ...]:
     if not isinstance(values, (list, tuple)):
         raise SweepError(
-            f"grid: {name} must be a list of values, not {values!r:.80}; "
+            f"grid: {name} must be a list of values, not {shown(values)}; "
             "a parameter with one value goes to common"
         )
     if not values:
@@ -244,7 +243,7 @@ def _values(name: str, values: Any) -> tuple[Any, ...]:
     seen: set[str] = set()
     for value in values:
         if repr(value) in seen:
-            raise SweepError(f"grid: {name} has the value {value!r:.80} twice")
+            raise SweepError(f"grid: {name} has the value {shown(value)} twice")
         seen.add(repr(value))
     return tuple(values)
 
@@ -279,7 +278,7 @@ def _seeds(seeds: Any) -> tuple[int, ...]:
             )
         start, seeds = seeds["start"], seeds["count"]
     try:
-        if isinstance(seeds, str) or not isinstance(seeds, Sequence):
+        if isinstance(seeds, (str, bytes)) or not isinstance(seeds, Sequence):
             count = check_integer("the number of seeds", seeds, most=_MAX_RUNS)
             start = check_seed(start, "the first seed")
             seeds = range(start, start + count)

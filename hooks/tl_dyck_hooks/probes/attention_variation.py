@@ -163,6 +163,7 @@ def variation_of_patterns(
         causal: whether queries see no later keys.
         text: the input, a text for each position.
     """
+    check_level(level)
     same, matched = _distances(patterns.double())
     mean, interval = mean_over_pairs(same, level=level)
     mean_matched, interval_matched = mean_over_pairs(matched, level=level)
