@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, cast
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ def attention_entropy(
         generator = torch.Generator().manual_seed(check_seed(seed))
         tokens: Tensor = task.sample(check_draws(n), generator=generator)
     else:
-        tokens = data
+        tokens = cast("Tensor", data)
     check_tokens(model, tokens, where)
     marked = real_positions(model, tokens, where)
     total = torch.zeros(model.cfg.n_layers, model.cfg.n_heads, dtype=torch.float64)
