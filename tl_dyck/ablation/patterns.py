@@ -42,11 +42,12 @@ def attention_entropy(
         seed: of the strings.
     """
     check_model(model)
+    n, seed = check_draws(n), check_seed(seed)
     if data is None or is_task(data):
         task: Any = task_of(language_of(model, None)) if data is None else data
         check_reads(model, task.language)
-        generator = torch.Generator().manual_seed(check_seed(seed))
-        tokens: Tensor = task.sample(check_draws(n), generator=generator)
+        generator = torch.Generator().manual_seed(seed)
+        tokens: Tensor = task.sample(n, generator=generator)
     else:
         tokens = cast("Tensor", data)
     check_tokens(model, tokens, where)
