@@ -213,6 +213,7 @@ def test_a_bug_in_a_probe_is_no_probe_that_does_not_apply(tiny_study, monkeypatc
         raise bug
 
     bug = ValueError("not ours")
+    pair_drift.__module__ = "tl_dyck_hooks.probes.pair_drift"
     monkeypatch.setattr(tl_dyck.probes, "load_probe", lambda name: pair_drift)
     assert (
         call("probe", tiny_study.run_folder("minimal-onehot", 0), "-p", "pair_drift").exception

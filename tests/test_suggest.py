@@ -25,12 +25,12 @@ import pytest
 
 import tl_dyck
 import tl_dyck_hooks
-from tests.test_cli import COMMAND, call, typed
+from tests.test_cli import COMMAND, call, flat, typed
 from tests.test_cli_certify import save_words
 from tl_dyck import construct, load_task, register_experiment, save_model, suggest
 from tl_dyck.judge import SUITES, Suite, judge_methods
 from tl_dyck.report import write_report
-from tl_dyck.runs import experiments, run_sweep
+from tl_dyck.runs import experiments
 from tl_dyck.runs.results import FailedRunsError, load_runs
 from tl_dyck.studies import Study
 from tl_dyck.studies.reproduction import PAPERS, Reproduction
@@ -389,10 +389,38 @@ def test_what_is_said_of_bare_words_is_quoted() -> None:
     assert shlex.split(line) == ["tl-dyck", "sweep", "status", "it's a folder", "3"]
 
 
-def test_a_resumed_sweep_says_no_command_that_failed(place: Path) -> None:
-    run_sweep({"seeds": 1}, place / "x", experiment=_one, n_jobs=1, progress=False)
-    assert call("sweep status x").exit_code == 0
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group, by its words."""
+    yield path, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands(each, (*path, name))
 
 
-def _one(point: Any, seed: int, folder: Path) -> dict[str, int]:
-    return {"n": seed}
+def with_settings() -> dict[str, str]:
+    """Commands that take ``--set``, and the example in their help."""
+    found = {}
+    for path, each in commands(COMMAND):
+        for option in getattr(each, "params", ()):
+            said = (
+                re.search(r"Any field of the configuration: (\S+)\. May", option.help or "")
+                if ("--set" in option.opts)
+                else None
+            )
+            if said:
+                found[" ".join(path)] = said[1]
+    return found
+
+
+#: What each needs besides, to come to its settings.
+NEEDS = {"train": "gpt", "text train": "--data none", "ablate": "."}
+
+
+@pytest.mark.parametrize(("name", "example"), with_settings().items())
+def test_the_example_in_a_help_is_a_setting_of_that_command(name: str, example: str) -> None:
+    result = call(f"{name} {NEEDS.get(name, '')} --set {example} --set nonsense=1")
+    assert result.exit_code == 2
+    assert "unknown setting 'nonsense'" in flat(result.stderr)
+
+
+def test_every_command_with_settings_has_an_example() -> None:
+    assert {*with_settings()} == {"study", "train", "ablate", "judge", "reproduce", "text train"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, cast
 
 import numpy as np
 import torch
@@ -44,13 +44,14 @@ def attention_entropy(
         seed: of the strings.
     """
     check_model(model)
+    n, seed = check_draws(n), check_seed(seed)
     if data is None or is_task(data):
         task: Any = task_of(language_of(model, None)) if data is None else data
         check_reads(model, task.language)
-        generator = torch.Generator().manual_seed(check_seed(seed))
-        tokens: Tensor = task.sample(check_draws(n), generator=generator)
+        generator = torch.Generator().manual_seed(seed)
+        tokens: Tensor = task.sample(n, generator=generator)
     else:
-        tokens = data
+        tokens = cast("Tensor", data)
     check_tokens(model, tokens, where)
     marked = real_positions(model, tokens, where)
     total = torch.zeros(model.cfg.n_layers, model.cfg.n_heads, dtype=torch.float64)
