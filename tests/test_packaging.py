@@ -273,8 +273,8 @@ def test_lower_bounds_are_the_versions_that_are_tested() -> None:
     )
 
 
-#: Below these a stranger's file, or page, runs code: CVE-2026-24747, CVE-2023-47248, CVE-2026-27489,
-#: CVE-2026-23528, CVE-2026-42557.
+#: Below these a stranger's file, or page, does more than it should: CVE-2026-24747, CVE-2023-47248,
+#: CVE-2026-27489, CVE-2026-23528, CVE-2026-42557.
 SAFE = {"torch": "2.10", "pyarrow": "14.0.1", "onnx": "1.21", "distributed": "2026.1.1"}
 SAFE |= {"jupyterlab": "4.5.7"}
 
