@@ -50,12 +50,10 @@ def test_ours_answers_what_theirs_does(question: str) -> None:
 @pytest.mark.global_rng
 @pytest.mark.parametrize("asked", options.TABLE, ids=lambda asked: options.name(*asked))
 def test_what_theirs_takes_ours_takes_or_refuses_by_name(asked: tuple[str, Any, bool]) -> None:
-    if recorded()["forms"][options.name(*asked)] == "None":
-        return  # refused by TransformerLens 3.9 itself
+    if not KEPT or recorded()["forms"][options.name(*asked)] == "None":
+        return  # another table, or refused by TransformerLens 3.9 itself
     option, value, _ = asked
     said = refusal(options.config(*asked))
-    if said is None and not KEPT:
-        return
     if said is None:
         assert differences(options.name(*asked), options.ask(ours, *asked)) == []
         return
