@@ -28,6 +28,7 @@ class Runs:
 
 # releases before 21 say that they do not unpickle it
 @pytest.mark.filterwarnings("ignore:pickle-based deserialization:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:pyarrow.PyExtensionType is deprecated:FutureWarning")
 def test_what_a_column_says_it_is_is_not_run(tmp_path: Path) -> None:
     mark = tmp_path / "run"
     payload = pickle.dumps(Runs(mark))
