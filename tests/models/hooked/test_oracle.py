@@ -27,6 +27,8 @@ from tl_dyck.models.hooked import own as ours
 from tl_dyck.models.hooked.own import UnsupportedOptionError
 
 BESIDE = installed.MAJOR < 4  # TransformerLens has the class
+#: Earlier releases of 3 have other names; ours is held to them beside them.
+KEPT = not BESIDE or metadata.version("transformer_lens") == RELEASE
 NOT_TAKEN = {
     "generate": ("generation_kwargs", "use_past_kv_cache", "padding_side"),
     "forward": ("past_kv_cache",),
@@ -41,15 +43,15 @@ def test_ours_answers_what_theirs_does(question: str) -> None:
     mine = QUESTIONS[question](ours)
     if BESIDE:
         assert same(mine, QUESTIONS[question](theirs))
-    if question in recorded()["forms"] or not BESIDE:
+    if KEPT:
         assert differences(question, mine) == []
 
 
 @pytest.mark.global_rng
 @pytest.mark.parametrize("asked", options.TABLE, ids=lambda asked: options.name(*asked))
 def test_what_theirs_takes_ours_takes_or_refuses_by_name(asked: tuple[str, Any, bool]) -> None:
-    if recorded()["forms"][options.name(*asked)] == "None":
-        return  # refused by TransformerLens 3.9 itself
+    if not KEPT or recorded()["forms"][options.name(*asked)] == "None":
+        return  # another table, or refused by TransformerLens 3.9 itself
     option, value, _ = asked
     said = refusal(options.config(*asked))
     if said is None:

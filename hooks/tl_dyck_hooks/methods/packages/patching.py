@@ -1,4 +1,4 @@
-"""Activation patching by `transformer_lens.patching`, which has TransformerLens 3 only.
+"""Activation patching by `transformer_lens.patching`.
 
 Clean is the string, corrupted the one with all types exchanged; the score is the share of the
 logit difference that comes back when a head gets back what it had on the clean string.

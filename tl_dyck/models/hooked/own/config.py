@@ -99,7 +99,7 @@ class UnsupportedOptionError(DyckError, ValueError):
 
 
 @dataclass
-class HookedTransformerConfig(TransformerLensConfig, _Others):
+class HookedTransformerConfig(TransformerLensConfig, _Others):  # type: ignore[misc]
     """What a `HookedTransformer` is; every option means what it means in TransformerLens 3.
 
     All options of TransformerLens 3 are known. Those below are read, others must be what they are
