@@ -101,6 +101,8 @@ class TextTransformer(HookedTransformer):
 
     def __init__(self, config: TextConfig, device: str = "cpu") -> None:
         super().__init__(_hooked_config(config, device))
+        told: Any = self.cfg
+        told.predicts = 0  # logits are of classes, even if there are as many as words
         self.text = config
 
 

@@ -56,7 +56,8 @@ class AutomatonTask:
             the only one that may follow.
         answer: what is to be said after a string that leaves this state, as the index of a logit,
             where that is no symbol that follows but, say, a class; None in a state that asks for
-            nothing. `certify_language` reads it; None where `counted` says what must be known.
+            nothing. Logit i of a model that predicts tokens is of symbol i, see `tl_dyck.adopt`.
+            `certify_language` reads it; None where `counted` says what must be known.
         train_lengths: lengths, in symbols, of training strings, each as often.
         long_lengths: shortest and longest length of the strings that test length generalisation;
             the tables reach so far.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from tests.certify.language.test_decide import TASK, last, prefixes, random_model
+from tl_dyck.certify import CertifyError
 from tl_dyck.certify.language import certify_language
 from tl_dyck.models import DyckTransformer, construct
 from tl_dyck.tasks import DyckTask
@@ -74,10 +74,10 @@ def test_models_agree_where_their_largest_logits_do() -> None:
     assert certify_language(one, TASK, LENGTH, "agree", other=one).status == "proved"
 
 
-def test_a_claim_about_no_prefix_is_proved_however_few_are_run() -> None:
-    """One type has no closing bracket that could rival; run whole, in part, or decided."""
+def test_a_claim_about_no_prefix_is_refused_however_many_are_run() -> None:
+    """One type has no closing bracket that could rival: there would be a verdict on nothing."""
     task = DyckTask(name="one", n_types=1, max_depth=3, train_lengths=(4,), long_lengths=(8, 8))
     for family, layers, most in (("gpt", 2, 10_000), ("gpt", 2, 5), ("minimal-onehot", 1, 0)):
         model = random_model(family, task, 0, n_layers=layers)
-        found = certify_language(model, task, LENGTH, "closing_only", most_run=most)
-        assert (found.status, found.prefixes, found.margin.low) == ("proved", 0, np.inf)
+        with pytest.raises(CertifyError, match="closing_only says nothing of strings of"):
+            certify_language(model, task, LENGTH, "closing_only", most_run=most)

@@ -65,10 +65,12 @@ def _described(model: Any) -> DyckTransformerConfig:
     cfg: Any = model.cfg
     if isinstance(model, DyckTransformer):
         return model.cfg
-    if not model.cfg.d_vocab_out == model.cfg.d_vocab == named_logits(model):
+    named = named_logits(model)
+    if not model.cfg.d_vocab_out == model.cfg.d_vocab == named:
+        why = "and the page shows one for each" if named else "so it predicts no tokens"
         raise UnplayableModelError(
             f"{model.cfg.model_name!r} has {model.cfg.d_vocab_out} logits for "
-            f"{model.cfg.d_vocab} tokens, so it predicts no tokens"
+            f"{model.cfg.d_vocab} tokens, {why}"
         )
     try:
         return DyckTransformerConfig.of_plain(model.cfg, cfg.language)
