@@ -164,7 +164,9 @@ class Asker:
         symbols, seconds = self.rnn.config.symbols, time.perf_counter() - started
         return dataclasses.replace(
             certificate,
-            **{"tokens": given, "worst": worst, "reason": reason},
+            tokens=given,
+            worst=worst,
+            reason=reason,
             symbols=symbols,
             seconds=seconds,
         )
