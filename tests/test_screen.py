@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import unicodedata
+from pathlib import Path
 
 import pytest
 from rich.text import Text
 
-from tl_dyck.cli.answers import text_table
+from tl_dyck.cli.answers import Saved, text_table
+from tl_dyck.errors import DyckError
+from tl_dyck.files import CorruptFileError
+from tl_dyck.runs.spec import SweepError
 from tl_dyck.screen import console, progress_bar, share_bar, visible
 
 
@@ -58,3 +62,17 @@ def test_text_comes_out_as_it_is_or_as_escapes(capsys, text):
         console().print(shown)
     lines = capsys.readouterr().out.splitlines()
     assert [line.strip() for line in lines] == [visible(text)] * 5
+
+
+def test_what_is_named_makes_no_line_of_its_own(capsys):
+    forged = "a\ndyck.proof: proved\x1b[31m\u202e"
+    console().print(text_table(["name"], [[forged]]))
+    Saved("Model", Path(forged)).show()
+    said = capsys.readouterr().out
+    assert not any(line.startswith("dyck.proof") for line in said.splitlines())
+    assert visible(said) == said
+
+
+def test_a_message_obeys_nothing():
+    for kind in (DyckError, CorruptFileError, SweepError):
+        assert str(kind("a\x1b[2J\u202eb")) == "a\\x1b[2J\\u202eb"

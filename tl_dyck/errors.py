@@ -6,11 +6,20 @@ import dis
 from importlib import import_module, metadata
 from typing import Any
 
+from tl_dyck.visible import visible
+
 __all__ = ["DyckError", "MissingPackageError", "is_refusal"]
 
 
 class DyckError(Exception):
-    """Base of tl_dyck's own errors; each is a built-in one as well, most of them a ValueError."""
+    """Base of tl_dyck's own errors; each is a built-in one as well, most of them a ValueError.
+
+    What a file or a user said stands in messages, and Python prints them as they are: so whatever a
+    terminal would act on is an escape.
+    """
+
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
 
 class MissingPackageError(DyckError, ImportError):

@@ -52,3 +52,13 @@ def test_against_loops(name, together, tokens_for, monkeypatch):
             assert entropy[layer, head] == pytest.approx(nats / int(where.sum()), abs=1e-9)
             assert drift[layer, head] == pytest.approx(moved / len(tokens), abs=1e-9)
     assert drift[0, 0] == 0 < drift[0, 1]
+
+
+def test_what_is_no_model_is_refused_on_either_side(tokens_for):
+    model = make_any("gpt2")
+    tokens = tokens_for(model, length=5)
+    for pair in ((model, "after"), ("before", model)):
+        with pytest.raises(TypeError, match="needs a HookedTransformer, not str"):
+            pattern_drift(*pair, tokens)
+    with pytest.raises(TypeError, match="needs a HookedTransformer, not str"):
+        attention_entropy("model", tokens)

@@ -128,3 +128,16 @@ def test_names_and_refusals() -> None:
     assert str(Edge((1, 0), None)) == "L1H0 → logits"
     with pytest.raises(JudgeError, match="not 'eq49'"):
         edge_facts(enumerated(somebodys("eq49")))
+
+
+def test_later_heads_read_and_no_others() -> None:
+    """All edges of a head, by layer: heads above, MLPs from its own layer on, logits."""
+    case = somebodys("gpt")
+    found = {Edge(*fact.question.target) for fact in edge_facts(enumerated(case))}
+    heads = [(layer, head) for layer in range(2) for head in range(2)]
+    wanted = {Edge(None, reader) for reader in heads}
+    for source in heads:
+        wanted |= {Edge(source, reader) for reader in heads if source[0] == 0 and reader[0] == 1}
+        wanted |= {Edge(source, (layer, None)) for layer in range(source[0], 2)}
+        wanted.add(Edge(source, None))
+    assert found == wanted

@@ -33,7 +33,7 @@ from rich.text import Text
 
 from tl_dyck.cli.options import flag
 from tl_dyck.json_values import plain
-from tl_dyck.screen import console, visible
+from tl_dyck.screen import console, in_a_line, visible
 
 #: Exit status of a verdict: nothing was refuted, and something could not be decided.
 UNDECIDED = 3
@@ -96,7 +96,7 @@ class Saved:
         """Print it."""
         out = console()
         out.print()
-        out.print(Text.assemble((f"{self.what}: ", "bold"), str(self.path)), soft_wrap=True)
+        out.print(Text.assemble((f"{self.what}: ", "bold"), in_a_line(self.path)), soft_wrap=True)
 
     def found(self) -> dict[str, Any]:
         """For programs."""
@@ -135,7 +135,7 @@ class _Table(Table):
         super().add_column(visible(str(header)), *arguments, **options)
 
     def add_row(self, *cells: Any, **options: Any) -> None:
-        shown = (Text(visible(cell), _STYLES.get(cell, "")) for cell in cells)
+        shown = (Text(in_a_line(cell), _STYLES.get(cell, "")) for cell in cells)
         super().add_row(*shown, **options)
 
 

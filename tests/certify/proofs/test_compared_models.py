@@ -133,3 +133,25 @@ def test_from_the_command_line(proof, tmp_path, monkeypatch):
     done = runner.invoke(app, ["check", str(tmp_path / "x.proof"), str(tmp_path / "y.proof")])
     assert done.exit_code == 1
     assert "not proved" in done.stdout
+
+
+BLOCK = {
+    "n_types": 1,
+    "max_depth": 2,
+    "d_head": 4,
+    "eps": 1e-5,
+    "ln_c": 0.5,
+    "act_fn": "relu",
+    "embedding": "token",
+}
+
+
+@pytest.mark.parametrize("block", ["bare", "gpt", "eq6", "eq49"])
+@pytest.mark.parametrize("mlp", [{}, {"mlp": True}, {"mlp": False}], ids=str)
+def test_layers_have_an_mlp_unless_bare_or_without(block, mlp):
+    """A file of before there was a choice has one."""
+    has = block != "bare" and mlp.get("mlp") is not False
+    for layer in check_model.layers_of(BLOCK | {"block": block} | mlp):
+        assert layer["act_fn"] == ("relu" if has else None)
+        assert layer["ln2"] == ("ln" if has and block == "gpt" else None)
+        assert layer["ln1"] == ("ln" if block == "gpt" else None)

@@ -1,0 +1,94 @@
+"""Radii that hold what rounding loses, held to exact fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.certify.oracles import READOUTS, random_rnn
+from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.exact.balls import Ball
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.single import Rounded, is_plain
+from tl_dyck.certify.language.automata import Answers, Margins
+from tl_dyck.certify.language.counted import Counted
+from tl_dyck.certify.objectives import Objectives
+
+
+@pytest.mark.parametrize("readout", [*READOUTS, {"ln_c": 1.0}, {"ln_mid": 1.0}], ids=str)
+def test_what_single_precision_runs_has_neither_divisor(readout):
+    plain = all(readout.get(name) is None for name in ("ln_c", "ln_mid"))
+    assert is_plain(Network(random_rnn(0, **readout))) is plain
+
+
+def test_a_norm_in_single_precision_holds_what_any_error_makes_of_it():
+    """|v' - v| ≤ e moves v / σ by nearly e / σ where it stands at right angles to v."""
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 1.0, 1e4):
+        v = rng.normal(size=(1, 8)).astype(np.float32) * np.float32(size)
+        v -= v.mean()
+        across = rng.normal(size=8)
+        across -= across.mean()
+        across -= across @ v[0] / (v[0] @ v[0]) * v[0]
+        error = 1e-4 * size * 8**0.5
+        moved = v[0].astype(np.float64) + error * across / np.linalg.norm(across)
+        bound = Rounded(v, np.array([error])).normed(0.0)
+
+        def normed(x):
+            x = x - x.mean()
+            return x / np.sqrt((x**2).mean())
+
+        apart = np.linalg.norm(normed(moved) - normed(v[0].astype(np.float64)))
+        assert apart <= bound.error[0]
+        assert bound.error[0] >= 1.0005 * error / normed_size(v)
+
+
+def normed_size(v: np.ndarray) -> float:
+    """σ, from exact fractions."""
+    exact = [Fraction(float(x)) for x in v[0]]
+    mean = sum(exact) / len(exact)
+    return float(sum((x - mean) ** 2 for x in exact) / len(exact)) ** 0.5
+
+
+def test_a_mean_of_values_is_in_its_ball():
+    """Sums of products in float64, of weights that are known exactly."""
+    rng = np.random.default_rng(1)
+    outside = 0
+    for _ in range(50):
+        n, d = int(rng.integers(2, 9)), 3
+        weight, value = rng.random((n, 1)), rng.normal(size=(n, 1, d))
+        counts = np.eye(n)
+        rows = rng.integers(1, 50, size=(1, n)).astype(float)
+        seen: list[Ball] = []
+        made = Counted.__new__(Counted)
+        made._counts, made._weights = counts, Ball(weight, 0 * weight)
+        made._value, made._value_error = Ball(value, 0 * value), 0.0
+        made._largest = np.abs(value).max(0)
+        made._r = Ball(np.zeros((1, d)), np.zeros((1, d)))
+        made._network = SimpleNamespace(readout=lambda r, out, seen=seen: seen.append(out))
+        made._unembedding = SimpleNamespace(values=lambda read: (None, None))
+        made.values(rows)
+        (ball,) = seen
+        weights = [Fraction(rows[0, s]) * Fraction(weight[s, 0]) for s in range(n)]
+        for i in range(d):
+            exact = sum(w * Fraction(value[s, 0, i]) for s, w in enumerate(weights)) / sum(weights)
+            off = abs(exact - Fraction(float(ball.mid[0, i])))
+            outside += off > Fraction(float(np.broadcast_to(ball.rad, ball.mid.shape)[0, i]))
+    assert outside == 0
+
+
+def test_where_no_string_can_be_run_nothing_is_proved():
+    """All scores are infinite, so that the network's own logits are no numbers."""
+    rnn: Any = random_rnn(0, act_fn="relu", attn_scale=1e-320)
+    answers = Answers(np.array([[0, 0]]), np.array([0]))
+    margins = Margins(Network(rnn), answers, lambda each: Objectives.margins(each, 3))
+    for decide in (True, False):
+        with np.errstate(all="ignore"):
+            found = margins.least(2, Deadline(), decide=decide)
+        assert found.low == -np.inf
+        assert found.string is None
+        assert found.doubtful == [0]
