@@ -54,6 +54,8 @@ def checked(target: Target) -> Target:
 
     @wraps(target)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if modes.is_traced():  # a graph is to hold what is computed, not questions about it
+            return target(*args, **kwargs)
         if not read:
             read.append(_parameters(target))
         (parameters,) = read

@@ -18,11 +18,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.activations import ACTIVATIONS, canonical_activation
+from tl_dyck.arguments import checked
 from tl_dyck.decoder import departures, hooked_at
 from tl_dyck.models.hooked import TransformerBlock, own
 from tl_dyck.models.transformer import DyckTransformer
 
 
+@checked
 def lean_logits(
     model: DyckTransformer, tokens: Int[Tensor, "batch pos"]
 ) -> Float[Tensor, "batch pos d_vocab"]:
@@ -32,7 +34,7 @@ def lean_logits(
         model: gradients flow into its parameters.
         tokens: BOS first, on the model's device.
     """
-    batch, length = tokens.shape
+    batch, length = model.language.check_tokens(tokens).shape
     x = model.embed(tokens)
     if model.cfg.position != "none":
         x = x + model.pos_embed.W_pos[:length]

@@ -219,6 +219,7 @@ class TwoLayerRNN(torch.nn.Module):
 
     # ------------------------------------------------------------------ whole strings
 
+    @checked
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab_out"]:
         """Logits at every position.
 
@@ -232,6 +233,7 @@ class TwoLayerRNN(torch.nn.Module):
         z = attend_causal(self.query(r), self.key(r), self.value(r))
         return self.readout(r, z)
 
+    @checked
     def last_logits(
         self, tokens: Int[Tensor, "batch pos"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Float[Tensor, "batch d_vocab_out"]:
