@@ -45,8 +45,9 @@ def test_import_loads_nothing_but_itself_and_prints_nothing() -> None:
 )
 def test_listing_plugs_loads_none(code: str) -> None:
     assert loaded_by(code) <= {
-        f"tl_dyck{part}" for part in ("", ".check", ".errors", ".processes", ".registry", ".probes")
-    }
+        f"tl_dyck{part}"
+        for part in ("", ".arguments", ".check", ".errors", ".modes", ".processes", ".registry")
+    } | {"tl_dyck.probes"}
 
 
 def test_loads_without_transformer_lens() -> None:

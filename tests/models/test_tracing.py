@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tl_dyck import build_model, construct, get_config, load_task
+from tl_dyck import build_model, construct, export_rnn, get_config, load_task
 from tl_dyck.models.text import TextConfig, build_text_model
 
 TASK = load_task("dyck-2-4")
@@ -61,7 +61,7 @@ _IN_A_PROCESS = """
 import warnings, torch
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", ".*is deprecated", DeprecationWarning)
-from tests.models.test_tracing import MODELS, TOKENS
+from tests.models.test_tracing import MODELS, TOKENS, export_rnn
 for name, make in MODELS.items():
     model = make().eval()
     with torch.no_grad():
@@ -72,6 +72,11 @@ for name, make in MODELS.items():
         torch.testing.assert_close(compiled, expected)
         torch.testing.assert_close(traced, expected)
     print(name)
+rnn = export_rnn(model := MODELS["constructed"]())
+with torch.no_grad():
+    torch.testing.assert_close(torch.export.export(rnn, (TOKENS,)).module()(TOKENS), rnn(TOKENS))
+    compiled = torch.compile(rnn, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(TOKENS), rnn(TOKENS))
 """
 
 
@@ -80,7 +85,7 @@ def test_compiled_and_traced_models_give_the_same_logits():
     done = subprocess.run(
         [sys.executable, "-c", _IN_A_PROCESS], capture_output=True, text=True, check=False
     )
-    assert done.stdout.split() == list(MODELS), done.stderr
+    assert (done.returncode, done.stdout.split()) == (0, list(MODELS)), done.stderr
 
 
 def test_gradients_by_string_are_those_of_each_string(model):
@@ -109,4 +114,4 @@ def test_bad_tokens_are_refused_where_there_are_values(model):
         with pytest.raises(ValueError, match=f"token {wrong} is outside 0..4"):
             model(torch.tensor([[4, wrong]]))
     with pytest.raises(ValueError, match="exceed this model's n_ctx"):
-        model(torch.zeros(1, 2000, dtype=torch.int64))
+        model(torch.zeros(1, model.cfg.n_ctx + 1, dtype=torch.int64))

@@ -102,7 +102,7 @@ class Language(ABC):
                 "or tokens.long()"
             )
         tokens = tokens.long()
-        ends = _ends(tokens)
+        ends = token_ends(tokens)
         if ends is not None and (ends[0] < 0 or ends[1] > self.bos_token):
             wrong = tokens[(tokens < 0) | (tokens > self.bos_token)][0]
             raise ValueError(
@@ -184,7 +184,7 @@ def needs_stack(language: Any, what: str) -> Any:
     raise NoStackError(f"{language} has no stack: {what} of Dyck languages only")
 
 
-def _ends(tokens: Tensor) -> tuple[int, int] | None:
+def token_ends(tokens: Tensor) -> tuple[int, int] | None:
     """The least and the largest; None of no tokens, and where torch traces and none has a value."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or not tokens.numel():
         return None

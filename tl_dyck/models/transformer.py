@@ -204,7 +204,7 @@ class DyckTransformer(HookedTransformer):
 
     def _check_length(self, tokens: Tensor, extra: int = 0) -> None:
         length = tokens.shape[1 if tokens.ndim == 3 else -1] + extra
-        if length > self.cfg.n_ctx:
+        if not torch.jit.is_tracing() and length > self.cfg.n_ctx:  # sizes are tensors then
             raise ValueError(
                 f"{length} tokens (BOS included) exceed this model's n_ctx={self.cfg.n_ctx}; "
                 f"shorten the string, or build the model with get_config(…, n_ctx={length})"

@@ -54,6 +54,7 @@ from tl_dyck.activations import ACTIVATIONS, unit_norm
 from tl_dyck.arguments import checked
 from tl_dyck.language.checks import DyckStringError
 from tl_dyck.language.depth import clip_depth, depth_steps
+from tl_dyck.language.symbols import token_ends
 from tl_dyck.rnn.attention import (
     Accumulator,
     QueryCarry,
@@ -365,10 +366,8 @@ class TwoLayerRNN(torch.nn.Module):
         return states.div(width, rounding_mode="floor"), states % width - self.config.n_ctx
 
     def _check_tokens(self, tokens: Tensor) -> None:
-        if not tokens.numel():
-            return
-        low, high = tokens.aminmax()
-        if low < 0 or high >= self.config.d_vocab:
+        ends = token_ends(tokens)
+        if ends is not None and (ends[0] < 0 or ends[1] >= self.config.d_vocab):
             wrong = (tokens < 0) | (tokens >= self.config.d_vocab)
             raise RNNInputError(
                 f"token {int(tokens[wrong][0])} is not in the vocabulary "
