@@ -82,9 +82,7 @@ MODES: dict[str, Callable[[], Any]] = {
     "quick products": lambda: setting(
         torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"
     ),
-    "anomalies": lambda: setting(
-        torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, True
-    ),
+    "anomalies": lambda: setting(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, True),
     "errors": lambda: asked("errstate", np.errstate(all="raise"), np.geterr),
 }
 

@@ -11,20 +11,45 @@ from typing import Any
 
 import tl_dyck
 
-
 #: Records that functions return and nobody makes; their methods are called all the same.
 RETURNED = set(
-    """
-    TrainResult ablation.Answer ablation.FinetunedImportance ablation.HeadImportance
-    ablation.ImportanceComparison ablation.LeaveOneOutImportance certify.Certificate
-    certify.DyckCertificate certify.DyckCertificates certify.Edit certify.LogitChange
-    certify.Objectives certify.Passage certify.SpaceQuestion certify.Witness certify.WordSpace
-    certify.language.Bounds certify.language.Ending certify.language.LanguageCertificate
-    certify.language.LengthResult certify.language.PrefixFound certify.language.SampledError
-    judge.Fact judge.HeadTruths judge.Judgement judge.Question models.construct.Pruning
-    models.construct.Twins report.widgets.Widget rnn.QueryCarry runs.MergeReport runs.SweepStatus
-    studies.Study text.Ingredients interventions.Eraser
-    """.split()
+    [
+        "TrainResult",
+        "ablation.Answer",
+        "ablation.FinetunedImportance",
+        "ablation.HeadImportance",
+        "ablation.ImportanceComparison",
+        "ablation.LeaveOneOutImportance",
+        "certify.Certificate",
+        "certify.DyckCertificate",
+        "certify.DyckCertificates",
+        "certify.Edit",
+        "certify.LogitChange",
+        "certify.Objectives",
+        "certify.Passage",
+        "certify.SpaceQuestion",
+        "certify.Witness",
+        "certify.WordSpace",
+        "certify.language.Bounds",
+        "certify.language.Ending",
+        "certify.language.LanguageCertificate",
+        "certify.language.LengthResult",
+        "certify.language.PrefixFound",
+        "certify.language.SampledError",
+        "judge.Fact",
+        "judge.HeadTruths",
+        "judge.Judgement",
+        "judge.Question",
+        "models.construct.Pruning",
+        "models.construct.Twins",
+        "report.widgets.Widget",
+        "rnn.QueryCarry",
+        "runs.MergeReport",
+        "runs.SweepStatus",
+        "studies.Study",
+        "text.Ingredients",
+        "interventions.Eraser",
+    ]
 )
 
 

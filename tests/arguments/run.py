@@ -1,8 +1,13 @@
 from __future__ import annotations
-import sys, warnings, time, io, contextlib, os, inspect
+
+import inspect
+import os
+import sys
+import time
+import warnings
+
 from tests.arguments import calls, wrong
 from tests.arguments.public import public
-import torch
 
 warnings.simplefilter("ignore")
 
@@ -18,10 +23,13 @@ def valid(each):
                 found["*" + p.name] = own["*" + p.name]()
         elif p.name in own:
             found[p.name] = own[p.name]()
-        elif (
-            p.name in calls.COMMON
-            and p.default is p.empty
-            or p.name in ("n", "chunk", "n_bootstrap", "progress", "n_ctx", "lengths")
+        elif (p.name in calls.COMMON and p.default is p.empty) or p.name in (
+            "n",
+            "chunk",
+            "n_bootstrap",
+            "progress",
+            "n_ctx",
+            "lengths",
         ):
             found[p.name] = calls.COMMON[p.name]()
         elif p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tl_dyck import build_model, construct, export_rnn, get_config, load_task
+from tl_dyck import build_model, construct, get_config, load_task
 from tl_dyck.models.text import TextConfig, build_text_model
 
 TASK = load_task("dyck-2-4")

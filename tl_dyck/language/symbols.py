@@ -186,7 +186,8 @@ def needs_stack(language: Any, what: str) -> Any:
 
 def token_ends(tokens: Tensor) -> tuple[int, int] | None:
     """The least and the largest; None of no tokens, and where torch traces and none has a value."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not tokens.numel():
+    is_traced: bool = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if is_traced or torch.compiler.is_compiling() or not tokens.numel():
         return None
     try:
         return int(tokens.min()), int(tokens.max())

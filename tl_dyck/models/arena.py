@@ -16,7 +16,7 @@ import io
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, SupportsIndex, final
+from typing import SupportsIndex, final
 
 import torch
 from jaxtyping import Bool, Float, Int
