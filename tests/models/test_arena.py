@@ -201,7 +201,8 @@ def test_nothing_is_kept_from_one_call_for_the_next(model):
                     model.run_with_hooks(other, fwd_hooks=[("blocks.1.hook_resid_pre", _fails)])
                 given = model(middle, start_at_layer=1, tokens=tokens)
                 masked = model(middle, start_at_layer=1, attention_mask=tokens != 1)
-                assert torch.equal(given, whole) and torch.equal(masked, whole)
+                assert torch.equal(given, whole)
+                assert torch.equal(masked, whole)
                 alone = model(middle, start_at_layer=1)
                 assert torch.equal(alone, whole) == bool((tokens != 1).all())
 

@@ -61,7 +61,8 @@ _IN_A_PROCESS = """
 import warnings, torch
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", ".*is deprecated", DeprecationWarning)
-from tests.models.test_tracing import MODELS, TOKENS, export_rnn
+from tests.models.test_tracing import MODELS, TOKENS
+from tl_dyck import export_rnn
 for name, make in MODELS.items():
     model = make().eval()
     with torch.no_grad():
