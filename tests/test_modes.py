@@ -340,7 +340,7 @@ def test_what_cannot_be_computed_with_is_refused_in_a_line():
     with torch.inference_mode():
         weight = nn.Parameter(torch.ones(2))
         made = torch.ones(2)
-    with pytest.raises(WrongValueError, match="were made in torch.inference"):
+    with pytest.raises(WrongValueError, match=r"were made in torch\.inference"):
         checked(lambda: (weight * torch.ones(2, requires_grad=True)).sum().backward())()
     checked(lambda x: (x * torch.ones(2, requires_grad=True)).sum().backward())(made)
 
