@@ -213,6 +213,7 @@ FEW = (
 )
 
 
+@pytest.mark.global_rng
 @pytest.mark.parametrize("mode", MODES)
 def test_each_mode_alone(mode):
     for name in FEW:
