@@ -48,8 +48,9 @@ def test_listing_plugs_loads_none(code: str) -> None:
     assert loaded_by(code) <= {
         f"tl_dyck{part}"
         for part in (
-            *("", ".annotations", ".arguments", ".check", ".errors", ".processes", ".registry"),
+            *("", ".annotations", ".arguments", ".check", ".errors", ".modes", ".processes"),
             ".probes",
+            ".registry",
         )
     }
 

@@ -45,7 +45,7 @@ def checked(target: Target) -> Target:
 
     @wraps(target)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if _is_traced():
+        if modes.is_traced():  # a graph is to hold what is computed, not questions about it
             return target(*args, **kwargs)
         if not read:
             read.append(_parameters(target))
@@ -60,12 +60,6 @@ def checked(target: Target) -> Target:
         return modes.call(target, args, kwargs)
 
     return cast(Target, call)
-
-
-def _is_traced() -> bool:
-    """Whether torch.compile reads this: what is checked then is checked where it is run."""
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.compiler.is_compiling())
 
 
 @cache

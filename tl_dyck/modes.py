@@ -62,6 +62,12 @@ def call(target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
     return result if torch.is_grad_enabled() else _without_graph(torch, result)
 
 
+def is_traced() -> bool:
+    """Whether torch compiles or exports what is run, and so keeps no modes of ours."""
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch, "compiler") and torch.compiler.is_compiling()
+
+
 def _is_foreign(torch: Any) -> bool:
     """Whether what we called, a method or metric of a user, called us in other modes."""
     return bool(

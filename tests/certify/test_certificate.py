@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import json
 import math
 from typing import Any
@@ -19,14 +20,17 @@ from tl_dyck.certify import (
     Symbols,
     Witness,
     certify,
+    certify_dyck,
     certify_many,
     parse_space,
     passages,
 )
+from tl_dyck.certify.language import certify_language
 from tl_dyck.certify.spaces import placed
 from tl_dyck.language import DyckStringError
 from tl_dyck.models import construct
 from tl_dyck.registry import UnknownNameError
+from tl_dyck.rnn import export_rnn
 from tl_dyck.tasks import load_task
 
 WITNESS = Witness(
@@ -152,3 +156,24 @@ def test_text_in_and_text_out() -> None:
         certify(model, "[()[]", "<", "pairs:1")
     with pytest.raises(DyckStringError, match="'<', symbol 2"):
         certify(model, "[<", None, "pairs:1")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_certificates_name_dtype_torch_and_transformer_lens(dtype):
+    """By importlib, the packages' own word; of an RNN no TransformerLens, which it does without."""
+    task = load_task("dyck-2-4")
+    model = construct.uniform_attention(task.language).to(dtype)
+    rnn = export_rnn(model)
+    versions = {
+        "dtype": str(dtype).removeprefix("torch."),
+        "torch": importlib.metadata.version("torch").partition("+")[0],
+    }
+    both = {**versions, "transformer_lens": importlib.metadata.version("transformer_lens")}
+    for network, wanted in ((model, both), (rnn, versions)):
+        edits = certify(network, "[()", None, parse_space("swap:1"))
+        language = certify_language(network, task, 3)
+        dyck = certify_dyck(network, task, n=1, length=3, budget=1)
+        for found in (edits, language, dyck):
+            assert found.to_dict()["made_with"] == wanted
+            said = dict(found.summary())["computed"]
+            assert said == ", ".join(v if k == "dtype" else f"{k} {v}" for k, v in wanted.items())

@@ -105,7 +105,7 @@ class Language(ABC):
                 "text, or tokens.long()"
             )
         tokens = tokens.long()
-        ends = _ends(tokens)
+        ends = token_ends(tokens)
         if ends is not None and (ends[0] < 0 or ends[1] > self.bos_token):
             wrong = tokens[(tokens < 0) | (tokens > self.bos_token)][0]
             raise ValueError(
@@ -188,9 +188,10 @@ def needs_stack(language: Any, what: str) -> Any:
     raise NoStackError(f"{language} has no stack: {what} of Dyck languages only")
 
 
-def _ends(tokens: Tensor) -> tuple[int, int] | None:
+def token_ends(tokens: Tensor) -> tuple[int, int] | None:
     """The least and the largest; None of no tokens, and where torch traces and none has a value."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not tokens.numel():
+    is_traced: bool = torch.jit.is_tracing()  # type: ignore[attr-defined]
+    if is_traced or torch.compiler.is_compiling() or not tokens.numel():
         return None
     try:
         return int(tokens.min()), int(tokens.max())

@@ -19,8 +19,6 @@ from tl_dyck.language.symbols import Language
 _LARGEST_ID = 2**63 - 1  # of a tensor
 
 
-
-
 class VocabularyError(DyckError, ValueError):
     """Nobody has said which token id is which bracket, or what was said cannot be right."""
 

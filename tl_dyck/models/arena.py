@@ -17,7 +17,7 @@ import io
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, SupportsIndex, final
+from typing import SupportsIndex, final
 
 import torch
 from jaxtyping import Bool, Float, Int

@@ -77,8 +77,9 @@ class UnsummedCache(ActivationCache):
         found: Tensor = self["attn_out", layer]
         if not by_head:
             return found
-        attn: Any = self.model.blocks[layer].attn  # type: ignore[index, union-attr]
-        return torch.einsum("...hd,hdm->...m", self["z", layer, "attn"], attn.W_O) + attn.b_O
+        attn: Any = self.model.blocks[layer].attn
+        whole: Tensor = torch.einsum("...hd,hdm->...m", self["z", layer, "attn"], attn.W_O)
+        return whole + attn.b_O
 
     @torch.no_grad()
     def _missing(self, layer: int | None, mlp_input: bool, *, by_head: bool) -> float | None:
@@ -101,13 +102,14 @@ class UnsummedCache(ActivationCache):
     @torch.no_grad()
     def _heads_missing(self, layer: int | None) -> float | None:
         """How far the heads of a layer are from what it adds, at most, over the layers before."""
-        layer = self.model.cfg.n_layers if layer in (None, -1) else layer
+        cfg: Any = self.model.cfg
+        layer = cfg.n_layers if layer in (None, -1) else layer
         try:
             gaps = [
                 _gap(self._attention(each, True), self["attn_out", each]) for each in range(layer)
             ]
         except KeyError:
-            return None if self.model.cfg.block == "eq6" else 0.0
+            return None if cfg.block == "eq6" else 0.0
         return max(gaps, default=0.0)
 
     def _warn(self, what: str, missing: float | None, whole: str = "the residual stream") -> None:

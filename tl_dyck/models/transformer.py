@@ -208,7 +208,8 @@ class DyckTransformer(HookedTransformer):
 
     def _check_length(self, tokens: Tensor, extra: int = 0) -> None:
         length = tokens.shape[1 if tokens.ndim == 3 else -1] + extra
-        if length > self.cfg.n_ctx:
+        is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined]
+        if not is_traced and length > self.cfg.n_ctx:  # when traced, sizes are tensors
             raise ValueError(
                 f"{length} tokens (BOS included) exceed this model's n_ctx={self.cfg.n_ctx}; "
                 f"shorten the string, or build the model with get_config(…, n_ctx={length})"

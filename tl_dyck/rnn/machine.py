@@ -55,6 +55,7 @@ from tl_dyck.arguments import checked
 from tl_dyck.check import MOST_DRAWS, check_integer
 from tl_dyck.language.checks import DyckStringError
 from tl_dyck.language.depth import clip_depth, depth_steps
+from tl_dyck.language.symbols import token_ends
 from tl_dyck.rnn.attention import (
     Accumulator,
     QueryCarry,
@@ -375,10 +376,8 @@ class TwoLayerRNN(torch.nn.Module):
             raise RNNInputError(f"{name} must be [..., {width}], got {list(given.shape)}.")
 
     def _check_tokens(self, tokens: Tensor) -> None:
-        if not tokens.numel():
-            return
-        low, high = tokens.aminmax()
-        if low < 0 or high >= self.config.d_vocab:
+        ends = token_ends(tokens)
+        if ends is not None and (ends[0] < 0 or ends[1] >= self.config.d_vocab):
             wrong = (tokens < 0) | (tokens >= self.config.d_vocab)
             raise RNNInputError(
                 f"token {int(tokens[wrong][0])} is not in the vocabulary "
