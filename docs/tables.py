@@ -89,12 +89,12 @@ def record_judge(folder: Path) -> Record:
     """
     import pandas as pd
 
-    from tl_dyck.judge import KINDS
+    from tl_dyck.judge.protocol import COLUMNS
     from tl_dyck.judge.run import in_order, load_judgement
 
     done = load_judgement(folder)
     cases, facts = done.sizes
-    asked = {"suite": done.suite, "cases": cases, "facts": facts}
+    asked = {"suite": done.suite, "cases": cases, "facts": facts, "digest": done.digest}
     origin = _origin("tl-dyck judge", folder / "scores.json", done.environment)
     rows = {name: {**row, "origin": row.get("origin", old)} for name, row, old in _kept(asked)}
     for method in done.order():
@@ -103,7 +103,7 @@ def record_judge(folder: Path) -> Record:
         shown = [
             name
             for name in known
-            if name.startswith(("auroc", "accuracy", "false", "misses", "off"))
+            if name.startswith(("auroc", "accuracy", "false", "misses", "off", "answered"))
         ]
         rows[method] = {
             "method": method,
@@ -112,6 +112,7 @@ def record_judge(folder: Path) -> Record:
                 for kind, row in known[shown].iterrows()
                 if row.filter(regex="^(?!off)").notna().all()
             },
+            "error": None if scores["error"].isna().all() else round(scores["error"].max(), 4),
             "seconds": round(float(scores["seconds"].iloc[0]), 4),
         }
     every = {name: row["scores"] for name, row in rows.items()}
@@ -121,8 +122,7 @@ def record_judge(folder: Path) -> Record:
     return {
         **origin,
         **asked,
-        "questions": [kind for kind in KINDS if kind in wide],
-        "digest": done.digest,
+        "questions": [column for column in COLUMNS if column in wide],
         "unasked": done.undecided_note(),
         "rows": [rows[name] for name in in_order(wide)],
     }
@@ -150,6 +150,8 @@ def judge(record: Record) -> str:
     kinds = record["questions"]
     every = {row["method"]: row["scores"] for row in record["rows"]}
     seconds = {row["method"]: f"{row['seconds']:.2f}" for row in record["rows"]}
+    errors = {row["method"]: row.get("error") for row in record["rows"]}
+    errors = {name: "" if error is None else f"{error:.1%}" for name, error in errors.items()}
 
     def cells(what: str, kinds: list[str]) -> dict[str, list[str]]:
         """Of the methods that have any."""
@@ -162,27 +164,35 @@ def judge(record: Record) -> str:
         cells("auroc", kinds),
         [k for k in kinds if any("off" in of.get(k, {}) for of in every.values())],
     )
-    rows = [[name, *row, seconds[name]] for name, row in scores.items()]
+    rows = [[name, *row, errors[name], seconds[name]] for name, row in scores.items()]
     sizes = [[name, *row] for name, row in cells("off", sized).items()]
     hidden = [name for name in every if name not in scores]
     text = (
-        f"AUROC [95 % bootstrap interval over cases], 0.5 is chance; blank: not asked. “Off by”: "
+        f"AUROC [95 % bootstrap interval over cases], 0.5 is chance; blank: not asked. "
+        "“of 40%”: to so many of the questions there is an answer; numbers further than 1 % from "
+        "converged are none, and “error” is the largest of the others. “Off by”: "
         f"Σ |said − true| / Σ true effect of what is asked, where a method says how large it is. "
         f"{record['suite']}: {record['cases']:,} cases, {record['facts']:,} questions. "
         f"Digest of what is true: {record['digest']}. {record['unasked']}"
     )
     if hidden:
         text += f" Asked nothing else, and so not shown: {', '.join(hidden)}."
-    tables = markdown(["method", *kinds, "s a case"], rows), markdown(["off by", *sized], sizes)
+    tables = (
+        markdown(["method", *kinds, "error", "s a case"], rows),
+        markdown(["off by", *sized], sizes),
+    )
     return "\n".join([*tables, f"{text} {provenance(record)}"])
 
 
 def _cell(row: Any, what: str) -> str:
     """A mean with its interval; nothing if there is none."""
+    from tl_dyck.report.judge import share_said
+
     if row.get(what) is None or row[what] != row[what]:
         return ""
     form = ".0%" if what == "off" else ".2f"
-    return f"{row[what]:{form}} [{row[f'{what}_low']:{form}}, {row[f'{what}_high']:{form}}]"
+    share = share_said(row) if what == "auroc" else ""
+    return f"{row[what]:{form}} [{row[f'{what}_low']:{form}}, {row[f'{what}_high']:{form}}]{share}"
 
 
 #: What is kept as a record: how it is read from a folder, and shown.
@@ -284,13 +294,17 @@ def parts(folder: Path) -> str:
 
     A row for each method that answers about edges or features, a column for each kind of model.
     """
+    from tl_dyck.judge.protocol import kind_of
     from tl_dyck.judge.run import in_order, load_judgement
     from tl_dyck.judge.scores import score_table
     from tl_dyck.studies.tables import markdown
 
     done = load_judgement(folder)
     found = {
-        kind: score_table(rows).reset_index("question").query("question in @_OF_PARTS")
+        kind: score_table(rows, asked=rows[rows["method"] == "oracle"])
+        .reset_index("question")
+        .assign(question=lambda table: table["question"].map(kind_of))
+        .query("question in @_OF_PARTS")
         for kind, rows in done.answers.groupby("model", sort=False)
     }
 
@@ -302,7 +316,8 @@ def parts(folder: Path) -> str:
         kinds = [kind for kind, rows in found.items() if rows["question"].iloc[0] in asked]
         if not kinds:
             continue
-        wide = done.wide()[[each for each in asked if each in done.wide()]].dropna(how="all")
+        wide = done.wide()
+        wide = wide[[each for each in wide if kind_of(each) in asked]].dropna(how="all")
         rows = [[name, *(cell(kind, name, what) for kind in kinds)] for name in in_order(wide)]
         heads = [f"{kind} ({int(found[kind]['n'].max())})" for kind in kinds]
         name = "off by" if what == "off" else f"AUROC, {' and '.join(asked)}"

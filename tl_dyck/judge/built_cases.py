@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+import numpy as np
 import torch
 
 from tl_dyck.check import check_integer_fields, check_number
@@ -17,7 +18,6 @@ from tl_dyck.judge.facts import (
     refuting_string,
     rivals,
     token_facts,
-    weight_facts,
 )
 from tl_dyck.judge.heads import Head, Workshop
 from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Fact, JudgeError, Question
@@ -99,7 +99,7 @@ def construct_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case
             kind, seed, {**given, "drift": 0.0}
         )  # what was left over was too much
     if kind == "alone":  # an only head is always needed
-        facts = [fact for fact in facts if fact.question.kind not in (*ABOUT_HEADS, "weight")]
+        facts = [fact for fact in facts if fact.question.kind not in ABOUT_HEADS]
     return with_length_facts(case, facts, exact=exact, other=other, other_exact=other_exact)
 
 
@@ -154,7 +154,7 @@ def pose(
     if mirror is not None:
         other = head_facts(Enumeration(mirror, task.language, length, task.distribution))
         heads = _mirrored(heads, other, generator)
-    facts = [*heads, *weight_facts(world), *_evened(token_facts(world, chosen))]
+    facts = [*heads, *_evened(token_facts(world, chosen))]
     return Case(model, task, length, tokens), facts
 
 
@@ -211,8 +211,18 @@ def small_task(n_types: int, max_depth: int, length: int | None = None) -> DyckT
 
 
 def generator_of(kind: str, seed: int) -> torch.Generator:
-    """The source of everything that is drawn for a case."""
-    return torch.Generator().manual_seed(int(sha256([kind, seed])[:8], 16))  # 32 bits count
+    """The source of everything that is drawn for a case.
+
+    A number that seeds it counts with its lower 32 bits only, which anybody tries out: good enough
+    for public seeds. With the key of a private suite its whole state is drawn, from 192 bits.
+    """
+    generator = torch.Generator().manual_seed(int(sha256([kind, seed])[:8], 16))
+    if seed < 2**64:
+        return generator
+    drawn = np.random.SeedSequence(int(sha256([kind, seed]), 16)).generate_state(624)
+    state = generator.get_state()  # seed, two flags, a place, then 624 words in 64 bits each
+    state[24 : 24 + 8 * 624].view(torch.int64).copy_(torch.from_numpy(drawn.astype(np.int64)))
+    return generator.set_state(state)
 
 
 def _uniform(generator: torch.Generator, low: float = 0.0, high: float = 1.0) -> float:

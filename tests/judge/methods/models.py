@@ -89,20 +89,6 @@ def cosine(case: Case) -> float:
     return dot / math.sqrt(sizes[0] * sizes[1])
 
 
-def magnitude(case: Case, questions: Sequence[Question]) -> list[float]:
-    w, found = network(case.model).w, []
-    for question in questions:
-        name, head = question.target
-        alike = [
-            math.sqrt((matrix**2).sum())
-            for layer in range(case.model.cfg.n_layers)
-            for matrix in w[f"blocks.{layer}.attn.{name[-3:]}"]
-        ]
-        mine = math.sqrt((w[name][head] ** 2).sum())
-        found.append(mine / max(sum(alike) / len(alike), 1e-12) - 0.5)
-    return found
-
-
 def snip(case: Case, questions: Sequence[Question]) -> list[float | None]:
     """Of one W_Q and one W_V, entry by entry, by differences."""
     w, step = network(case.model).w, 1e-5
