@@ -23,7 +23,7 @@ from tl_dyck.judge.convergence import doubled
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.shared import activations, closing_metric, z_names
 
-_STEPS, _MOST = 20, 160
+_STEPS, _MOST = 20, 80
 
 
 @score_heads(above=0.01, unit="nats", paper="Geva et al. 2023")
