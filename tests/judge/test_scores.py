@@ -20,7 +20,6 @@ from tl_dyck.check import WrongTypeError, WrongValueError
 from tl_dyck.cli.entry import app
 from tl_dyck.intervals import mean
 from tl_dyck.judge import (
-    ABOUT_HEADS,
     CHEATS,
     KINDS,
     JudgeError,
@@ -87,9 +86,9 @@ def test_sizes_are_compared_in_the_unit_in_which_a_method_speaks() -> None:
     """Path patching does what is asked, on 64 strings; the baseline speaks of something else."""
     _, facts = make_case("pre-norm", 1)
     assert {"logits", "of the difference", "nats"} == {*facts[0].sizes}
-    found = judge("edge-path-patching", [("pre-norm", 1)]).loc["edge"]
+    found = judge("edge-path-patching", [("pre-norm", 1)]).loc["edge, trained"]
     assert 0 < found["off"] < 0.3
-    assert np.isnan(judge("edge-change", [("pre-norm", 1)]).loc["edge", "off"])
+    assert np.isnan(judge("edge-change", [("pre-norm", 1)]).loc["edge, trained", "off"])
 
 
 def test_intervals_resample_whole_cases() -> None:
@@ -167,7 +166,7 @@ def test_controls_score_what_they_must_on_the_whole_suite() -> None:
         assert chance["auroc_low"] <= 0.5 <= chance["auroc_high"], kind
     if record["suite"] != SUITES["quick"].name:
         pytest.skip(f"the record is of {record['suite']}")
-    for kind in (*ABOUT_HEADS, "token"):
+    for kind in {*record["questions"]} - {"stack", "same"}:
         for name in CHEATS:
             if kind in scores.get(name, {}):
                 assert scores[name][kind]["auroc"] <= 0.75, (name, kind)
@@ -189,7 +188,7 @@ ANSWERS: dict[str, tuple[Any, str | None]] = {
     "None": (lambda n: None, "answers no question of these cases"),
     "only None": (lambda n: [None] * n, "answers no question of these cases"),
     "too few": (lambda n: [1.0], r"returned 1 scores for \d+ questions: \[1.0\] \(list\)"),
-    "too many": (lambda n: [1.0] * (n + 1), r"returned \d+ scores for \d+ questions"),
+    "too many": (lambda n: [1.0] * (n + 1), r"returned more than \d+ scores for \d+ questions"),
     "two dimensions": (lambda n: np.ones((n, 1)), r"array\(\[1.\]\) \(ndarray\) for question 0"),
     "nested": (lambda n: [[1.0]] * n, r"\[1.0\] \(list\) for question 0; return a number"),
     "a word": (lambda n: "yes" * n, r"returned 'yes.* \(str\); return a list of"),
@@ -305,7 +304,7 @@ def test_tuning_and_scoring_have_no_seed_in_common() -> None:
 
 def test_a_run_is_kept_and_has_a_page(tmp_path: Any) -> None:
     suite = Suite(name="tiny/quick", first_seed=0, sizes={"uniform": 3, "stack": 3})
-    chosen = ["chance", "parser", "ov-norm", "zero-ablation", "attention-weight", "magnitude"]
+    chosen = ["chance", "parser", "ov-norm", "zero-ablation", "attention-weight", "stack-attention"]
     done = judge_methods(suite, tmp_path, chosen, n_jobs=1, progress=False)
     again = load_judgement(tmp_path)
     pd.testing.assert_frame_equal(done.scores, again.scores)
@@ -317,7 +316,11 @@ def test_a_run_is_kept_and_has_a_page(tmp_path: Any) -> None:
     page = write_report(done)
     text = page.read_text(encoding="utf-8")
     fine = text.partition("Never on the wrong side: ")[2].partition("</p>")[0]
-    for name in ("zero-ablation", "magnitude", "attention-weight"):  # those that are no controls
+    for name in (
+        "zero-ablation",
+        "stack-attention",
+        "attention-weight",
+    ):  # those that are no controls
         assert (f"<h3>{name}</h3>" in text) != (name in fine)
     assert text.count('class="map"') == text.count("<h3>") > 0
     off = done.scores.loc[("zero-ablation", "needed"), ["off", "off_low", "off_high"]]

@@ -58,8 +58,6 @@ def judged(name: str) -> tuple[Case, Questions]:
     heads = [(i, j) for i in range(cfg.n_layers) for j in range(cfg.n_heads)]
     for asked in HEADS:  # all, also those that are not asked about
         questions[asked] = [Question(asked, head) for head in heads]
-    names = [(f"blocks.{i}.attn.W_{name}", j) for i, j in heads for name in "QKV"]
-    questions.setdefault("weight", [Question("weight", name) for name in names])
     if "token" in questions:
         questions["token"] += _shorter(questions["token"])
     for kind in ("stack", "same"):
