@@ -79,13 +79,19 @@ def rows_of(case: Case, facts: Sequence[Fact], name: str, model: str) -> pd.Data
     return pd.concat(found, ignore_index=True)
 
 
-def attacked(learnt: pd.DataFrame, asked: pd.DataFrame, n_bootstrap: int = 1000) -> pd.DataFrame:
+def attacked(
+    learnt: pd.DataFrame,
+    asked: pd.DataFrame,
+    n_bootstrap: int = 1000,
+    views: Sequence[str] = tuple(VIEWS),
+) -> pd.DataFrame:
     """The best of all learners on all views for each column, with the interval of that one.
 
     Args:
         learnt: rows of development cases.
         asked: rows of others.
         n_bootstrap: resamples of cases.
+        views: keys of `VIEWS`.
 
     Returns:
         A row for each column: question, auroc, auroc_low, auroc_high, by, n, cases, tried. The
@@ -94,8 +100,8 @@ def attacked(learnt: pd.DataFrame, asked: pd.DataFrame, n_bootstrap: int = 1000)
     every = []
     for kind in [kind for kind in KINDS if kind in {*asked["question"]}]:
         train, test = (rows[rows["question"] == kind] for rows in (learnt, asked))
-        for view, parts in VIEWS.items():
-            inputs = _inputs(train, test, parts)
+        for view in views:
+            inputs = _inputs(train, test, VIEWS[view])
             for learner, make in LEARNERS.items():
                 score = _said(make(), inputs, train["answer"].to_numpy(bool))
                 every.append(_scored(test, f"{learner} on {view}", score))
