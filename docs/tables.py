@@ -115,6 +115,8 @@ def record_judge(folder: Path) -> Record:
             "error": None if scores["error"].isna().all() else round(scores["error"].max(), 4),
             "seconds": round(float(scores["seconds"].iloc[0]), 4),
         }
+    learners, words = _attack(folder, done.digest)
+    rows["attack"] = {"method": "attack", "scores": learners, "error": None, "seconds": 0.0}
     every = {name: row["scores"] for name, row in rows.items()}
     wide = pd.DataFrame(
         {name: {kind: of[kind]["auroc"] for kind in of} for name, of in every.items()}
@@ -124,8 +126,38 @@ def record_judge(folder: Path) -> Record:
         **asked,
         "questions": [column for column in COLUMNS if column in wide],
         "unasked": done.undecided_note(),
+        "attack": words,
         "rows": [rows[name] for name in in_order(wide)],
     }
+
+
+def _attack(folder: Path, digest: str) -> tuple[dict[str, Record], str]:
+    """What learners have of a suite that see all but what models do, by column; and who they are.
+
+    Raises:
+        ValueError: it was not attacked, or is of other answers, or gives too much away.
+    """
+    from tl_dyck.judge.cheats import PROMISED, is_promised
+
+    file, again = folder / "attack.json", f"python -m tests.judge.attack {folder}"
+    if not file.exists():
+        raise ValueError(f"{str(folder)!r} was not attacked: {again}")
+    found = json.loads(file.read_text(encoding="utf-8"))
+    if found["digest"] != digest:
+        raise ValueError(f"{str(file)!r} is of other answers, {found['digest']}: {again}")
+    rows = {row["question"]: row for row in found["rows"]}
+    for column, row in rows.items():
+        if is_promised(column) and row["auroc_high"] > PROMISED:
+            raise ValueError(
+                f"{row['by']} has {row['auroc']:.2f} [{row['auroc_low']:.2f}, "
+                f"{row['auroc_high']:.2f}] of {column!r}, and {PROMISED:.2f} is promised: "
+                "the suite gives its answers away"
+            )
+    tried = max(row["tried"] for row in rows.values())
+    said = ", ".join(f"{column}: {row['by']}" for column, row in rows.items())
+    names = ("auroc", "auroc_low", "auroc_high")
+    scores = {column: {name: round(row[name], 4) for name in names} for column, row in rows.items()}
+    return scores, f"“attack”: the best of {tried} learners and views ({said})."
 
 
 def _kept(asked: Record) -> list[tuple[str, Record, Record]]:
@@ -175,6 +207,7 @@ def judge(record: Record) -> str:
         f"{record['suite']}: {record['cases']:,} cases, {record['facts']:,} questions. "
         f"Digest of what is true: {record['digest']}. {record['unasked']}"
     )
+    text += f" {record['attack']}" if "attack" in record else ""
     if hidden:
         text += f" Asked nothing else, and so not shown: {', '.join(hidden)}."
     tables = (
@@ -325,6 +358,9 @@ def parts(folder: Path) -> str:
     n_cases, n_facts = done.sizes
     said = f"{done.suite}: {n_cases} models, {n_facts} questions, as many yes as no. "
     said += f"Digest of what is true: {done.digest}."
+    learners, words = _attack(folder, done.digest)
+    best = ", ".join(f"{column} {_cell(row, 'auroc')}" for column, row in learners.items())
+    said += f" {words} {best}."
     scale = done.suite.rpartition("/")[2]
     origin = _origin(f"tl-dyck judge --scale {scale}", folder / "scores.json", done.environment)
     return "\n".join([*tables, f"{said} {provenance(origin)}"])

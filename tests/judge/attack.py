@@ -33,7 +33,7 @@ from tl_dyck.environment import one_thread
 from tl_dyck.files import sha256, write_json
 from tl_dyck.judge import KINDS, SUITES, Case, Fact, Suite
 from tl_dyck.judge.cases import TRAINED_KINDS, sealed_case
-from tl_dyck.judge.cheats import PROMISED
+from tl_dyck.judge.cheats import PROMISED, is_promised
 from tl_dyck.judge.protocol import column_of
 from tl_dyck.judge.scores import auroc, score_table
 
@@ -184,7 +184,7 @@ def too_good(found: pd.DataFrame) -> list[str]:
         f"“{row.question}”: {row.by} has {row.auroc:.2f} [{row.auroc_low:.2f}, "
         f"{row.auroc_high:.2f}], and {PROMISED:.2f} is promised"
         for row in found.itertuples()
-        if row.question.partition(",")[0] not in ("stack", "same") and row.auroc_high > PROMISED
+        if is_promised(row.question) and row.auroc_high > PROMISED
     ]
 
 

@@ -16,11 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Fact
-
-#: No interval of a cheat, or of a learner that sees all but what models do, ends above this: who
-#: knows all but the readout has 0.75 at most. Of "stack" and "same" nothing is promised.
-PROMISED = 0.80
+from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Fact, kind_of
 
 _TREES = 60
 _FOLDS = 5
@@ -29,6 +25,16 @@ _LEAF = 3
 Floats = NDArray[np.float64]
 #: A share of yes, or: a feature, a threshold, and the trees of what is below and above it.
 Tree = float | tuple[int, float, "Tree", "Tree"]
+
+
+#: No interval of a cheat, or of a learner that sees all but what models do, ends above this: who
+#: knows all but the readout has 0.75 at most. Of "stack" and "same" nothing is promised.
+PROMISED = 0.80
+
+
+def is_promised(column: str) -> bool:
+    """Whether anything is promised of a column."""
+    return kind_of(column) not in ("stack", "same")
 
 
 @torch.no_grad()

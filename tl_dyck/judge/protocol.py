@@ -64,11 +64,11 @@ COLUMNS = tuple(kind + models for kind in KINDS for models in ("", OF_TRAINED))
 ABOUT_HEADS = ("needed", "carries", "pattern", "depth")
 
 #: What answers from a question or the weights, or from answers about other cases, and runs no
-#: model. A method that is no better than they are has shown nothing. The last three are no methods:
-#: see `tl_dyck.judge.cheats.bounds`.
+#: model. A method that is no better than they are has shown nothing. The last four are no methods:
+#: see `tl_dyck.judge.cheats.bounds`, and `tests/judge/attack.py`.
 CHEATS = (
     *("order", "parser", "sizes", "ov-norm", "edge-norm"),
-    *("kind-constant", "forest", "forest-other-kinds"),
+    *("kind-constant", "forest", "forest-other-kinds", "attack"),
 )
 
 #: What no method should be: what knows all, what knows nothing, and the cheats.
