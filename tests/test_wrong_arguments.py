@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE
+
 
 def test_wrong_types_and_sizes_are_refused_in_one_line():
     """In a process of its own: this one checks annotations at every call, users' do not."""
@@ -13,7 +15,7 @@ def test_wrong_types_and_sizes_are_refused_in_one_line():
         [sys.executable, "-m", "tests.wrong_arguments"],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=PATIENCE,
         cwd=Path(__file__).resolve().parent.parent,
     )
     assert run.stdout == "done\n", run.stdout + run.stderr
