@@ -35,7 +35,8 @@ Baseline = Literal["zero", "mean", "exchanged"]
 _after = named("captum")
 _STRINGS = 16  # of a case that are looked at: captum runs the model many times
 _ABOVE = 0.1  # logits for each answer: what a head must be responsible for, and errors are beside
-_MOST_STEPS = 1280  # of an integral: in tests of step readers 640 are enough
+# of an integral: two seconds a layer; behind the steepest readers more would be needed
+_MOST_STEPS = 1280
 _LEAST_DRAWS, _MOST_DRAWS = 8, 64  # times what `n_samples` says
 _AT_ONCE = 2048  # strings with activations of their own: 1,280 steps of 16 strings take 2 GB else
 
@@ -75,15 +76,10 @@ def from_captum(
         """
         inputs = activations(case.model, tokens, [name])[0]
         how = dict(options)
-        if baseline == "zero":
-            how["baselines"] = torch.zeros_like(inputs)
-        elif baseline == "mean":
-            how["baselines"] = inputs.mean((0, 1), keepdim=True).expand_as(inputs).clone()
-        elif baseline == "exchanged":
-            other = exchange_types(case.task.language, tokens)
-            how["baselines"] = activations(case.model, other, [name])[0]
-        shape = [-1 if axis == unit else 1 for axis in range(inputs.ndim)]
+        if baseline is not None:
+            how["baselines"] = _baselines(case, name, tokens, inputs, baseline)
         if masked:
+            shape = [-1 if axis == unit else 1 for axis in range(inputs.ndim)]
             units = torch.arange(inputs.shape[unit]).view(shape)
             how["feature_mask"] = units.expand(1, *inputs.shape[1:]).contiguous()
 
@@ -104,9 +100,19 @@ def from_captum(
             return (values, *delta) if delta else values
 
         with torch.no_grad():
-            ends = [forward(each, tokens, right) for each in (inputs, how.get("baselines", inputs))]
+            # captum's own baseline is zero
+            other = how.get("baselines", torch.zeros_like(inputs))
+            ends = [forward(each, tokens, right) for each in (inputs, other)]
         whole = unit == 2  # heads, of which strings are added up
         return _converged(method, told, ends[0] - ends[1], (right >= 0).sum(-1), how, whole)
+
+    judged = _declared(attribute, _after(paper))
+    judged.__doc__ = f"captum's {method.__name__}, held against {_SAID[said or baseline]}."
+    return judged
+
+
+def _declared(attribute: Callable[..., Any], paper: str) -> Method:
+    """A method of heads and brackets, by what is said of the units of a hook point."""
 
     def heads(case: Case) -> Any:
         tokens = case.tokens[:_STRINGS]
@@ -124,13 +130,20 @@ def from_captum(
             return WithError(found.values.abs(), found.error)
         return found.abs()
 
-    after = _after(paper)
-    judged = combine_methods(
-        score_heads(above=_ABOVE, unit="logits", paper=after)(heads),
-        score_brackets(after)(brackets),
+    return combine_methods(
+        score_heads(above=_ABOVE, unit="logits", paper=paper)(heads),
+        score_brackets(paper)(brackets),
     )
-    judged.__doc__ = f"captum's {method.__name__}, held against {_SAID[said or baseline]}."
-    return judged
+
+
+def _baselines(case: Case, name: str, tokens: Tensor, inputs: Tensor, baseline: Baseline) -> Tensor:
+    """What inputs are held against, as many."""
+    if baseline == "zero":
+        return torch.zeros_like(inputs)
+    if baseline == "mean":
+        return inputs.mean((0, 1), keepdim=True).expand_as(inputs).clone()
+    other = exchange_types(case.task.language, tokens)
+    return activations(case.model, other, [name])[0]
 
 
 def _converged(
