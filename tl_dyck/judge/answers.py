@@ -99,7 +99,7 @@ def _score(who: str, score: Any, place: int) -> float:
 def _number(value: Any) -> float | None:
     """A real number by itself, in whatever box; None for anything else."""
     unreal = isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real)
-    if isinstance(value, (str, bytes)) or getattr(value, "ndim", 0) or unreal:
+    if isinstance(value, (str, bytes)) or getattr(value, "ndim", False) or unreal:
         return None
     try:
         return float(value)

@@ -186,7 +186,7 @@ def _watched(classes: frozenset[type]) -> tuple[_Watched, ...]:
     )
 
 
-_OWNERS = (torch, torch.Tensor, functional, np, np.random, np.linalg)
+_OWNERS: tuple[Any, ...] = (torch, torch.Tensor, functional, np, np.random, np.linalg)
 _OWNERS += (builtins, os, os.path, math, random, time, json)
 
 

@@ -150,9 +150,9 @@ def _auroc(done: Judgement) -> list[Html | None]:
     for what, kinds in (("questions about heads", heads), ("all other questions", rest)):
         rows = [[cell or "–" for cell in row] for row in _aurocs(done, kinds)]
         if rows:
-            columns = ("method", *kinds)
+            heading = ("method", *kinds)
             tables.append(
-                table(caption.format(what), columns, rows, numeric=range(1, 1 + len(kinds)))
+                table(caption.format(what), heading, rows, numeric=range(1, 1 + len(kinds)))
             )
     return [*tables, element("div", csv_link(done.scores.reset_index(), "scores"), class_="tools")]
 

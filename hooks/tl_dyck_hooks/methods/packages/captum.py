@@ -183,11 +183,12 @@ def _converged(
         sums = "return_convergence_delta" in takes
 
         def draw() -> Tensor:
-            if not sums:
-                found = told()
-            else:
+            found: Tensor
+            if sums:
                 values, delta = told(return_convergence_delta=True)
                 found = torch.cat([values, delta.detach().view(len(values), -1).mean(1, True)], 1)
+            else:
+                found = told()
             return found.sum(0) if whole else found
 
         beside = scale.sum() if whole else scale[:, None]
