@@ -66,12 +66,14 @@ def test_a_step_is_converged_or_withheld(at: float, width: float) -> None:
     assert tried[-1] <= MOST
 
 
-def test_a_step_takes_many_steps_and_twenty_show_nothing_of_it() -> None:
-    found, tried = integrated(lambda x: 200.0 * (0.405 < x < 0.41), 1.0)
-    assert tried == [20, 40, 80, 160, 320, 640, 1280][: len(tried)]
-    assert len(tried) > 3
-    assert float(found.error) <= CONVERGED
-    assert integral(lambda x: 200.0 * (0.405 < x < 0.41), 20) == 0.0  # what was published
+def test_a_step_takes_more_steps_than_twenty_which_show_nothing_of_it() -> None:
+    def slope(x: float) -> float:
+        return 80.0 * (0.4026 < x < 0.4151)
+
+    assert integral(slope, 20) == 0.0  # this was published
+    found, tried = integrated(slope, 1.0)
+    assert tried == [20, 40, 80]
+    assert found.values == pytest.approx(1.0)
     given_up, tried = integrated(lambda x: 1e9 * (0.405 < x < 0.405 + 1e-9), 1.0)
     assert float(given_up.error) == 1.0
     assert tried[-1] < MOST  # it is seen earlier that it leads nowhere
@@ -102,21 +104,22 @@ def test_a_standard_error_is_that_of_the_mean() -> None:
     assert (small.values - 5).abs().max() < 5 * CONVERGED
 
 
-def test_a_solver_is_held_against_half_of_its_steps() -> None:
-    """Steepest descent on x²: x after n steps is r^n, known; a slow one has not converged."""
+@pytest.mark.parametrize("rate", [0.5, 0.9, 0.99, 0.999, 0.99999])
+def test_a_solver_that_moves_little_has_not_converged(rate: float) -> None:
+    """Steepest descent on x²: x after n steps is r^n. Slow ones hardly move, and are far off."""
     tried: list[int] = []
 
-    def run(n: int, rate: float) -> Tensor:
+    def run(n: int) -> Tensor:
         tried.append(n)
-        return torch.tensor([1 + rate**n])
+        return torch.tensor([1 + rate**n], dtype=torch.float64)
 
-    quick = doubled(lambda n: run(n, 0.5), 0.0, 10, 80)
-    assert tried == [10, 20]
-    assert float(quick.error) == pytest.approx((0.5**10 - 0.5**20) / (1 + 0.5**20), rel=1e-6)
-    slow = doubled(lambda n: run(n, 0.999), 0.0, 10, 80)
-    assert tried[2:] == [10, 20, 40, 80]
-    assert float(slow.error) == pytest.approx((0.999**40 - 0.999**80) / (1 + 0.999**80), rel=1e-6)
-    assert float(slow.error) > CONVERGED
+    found = doubled(run, 0.0, 5, 80)
+    assert tried == [5, 10, 20, 40, 80][: len(tried)]
+    assert len(tried) >= 3
+    off = float(found.values) - 1
+    if float(found.error) <= CONVERGED:
+        assert off <= CONVERGED
+    assert (float(found.error) <= CONVERGED) == (rate < 0.95)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +177,7 @@ def test_what_has_not_converged_is_no_answer() -> None:
     assert (table["error"] == 0).all()
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("reader", ["linear", "step"])
 def test_integrated_gradients_add_up_or_say_nothing(reader: str, seed: int) -> None:
     """To the change from embeddings of zeros, which is run in numpy; behind step readers too."""
@@ -201,18 +204,18 @@ def test_integrated_gradients_add_up_or_say_nothing(reader: str, seed: int) -> N
 
 
 def _added_up(case: Case, prefix: tuple[int, ...]) -> float:
-    """Integrated gradients of all brackets of a prefix together, of 1,000 midpoints."""
+    """Integrated gradients of all brackets of a prefix together, of 250 midpoints."""
     tokens = torch.tensor([prefix])
     right = case.task.language.right_bracket(tokens)[0, -1]
     with torch.no_grad():
         embed = case.model.embed(tokens)
     total = 0.0
-    for at in range(1000):
-        x = ((at + 0.5) / 1000 * embed).requires_grad_()
+    for at in range(250):
+        x = ((at + 0.5) / 250 * embed).requires_grad_()
         closing = case.forward(x)[0, -1, 1 : case.task.language.n_brackets : 2]
         mine = closing[right // 2]
         gap = mine - (closing.sum() - mine) / (len(closing) - 1)
-        total += float((torch.autograd.grad(gap, x)[0] * embed).sum()) / 1000
+        total += float((torch.autograd.grad(gap, x)[0] * embed).sum()) / 250
     return total
 
 

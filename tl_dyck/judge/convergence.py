@@ -5,9 +5,9 @@ is no answer. Three ways to know how far:
 
 - of an integral it is known what parts must add up to (`refined`);
 - of samples, how far the mean of some is from the mean of all (`averaged`);
-- of a solver, what half of its steps say (`doubled`). Where nothing moves this shows nothing: a
-  gradient that is zero at ten places may be so at twenty, and not between. So an integral of
-  gradients is held against its sum instead.
+- of a solver, what half and a quarter of its steps say (`doubled`). This shows nothing where
+  nothing moves: a gradient that is zero at ten places may be so at twenty, and not between. So an
+  integral of gradients is held against its sum instead.
 """
 
 from __future__ import annotations
@@ -49,25 +49,27 @@ def refined(run: Callable[[int], WithError], first: int, most: int) -> WithError
 
 
 def doubled(run: Callable[[int], Any], scale: Any, first: int, most: int) -> WithError:
-    """Numbers of a solver, each beside what half of its steps said; more of them as `refined`.
+    """Numbers of a solver, beside what a half and a quarter of its steps said; more as `refined`.
+
+    The error is the last move, or all further ones if each is as much smaller than the one before
+    as the last was: a slow solver moves little, but not less and less.
 
     Args:
         run: of a number of steps; begins anew each time, from the same start.
-        scale: what a difference is a share of, or the number itself where that is larger.
-        first: the least number of steps; twice as many at least are made.
+        scale: what a move is a share of, or the number itself where that is larger.
+        first: the least number of steps; four times as many at least are made.
         most: the largest number of steps.
     """
-    before = torch.as_tensor(run(first), dtype=torch.float64)
+    said = [torch.as_tensor(run(n), dtype=torch.float64) for n in (first, 2 * first)]
 
     def step(n: int) -> WithError:
-        nonlocal before
-        found = torch.as_tensor(run(n), dtype=torch.float64)
-        size = torch.maximum(found.abs(), torch.as_tensor(scale, dtype=torch.float64))
-        error = relative(found - before, size)
-        before = found
-        return WithError(found, error)
+        said.append(torch.as_tensor(run(n), dtype=torch.float64))
+        size = torch.maximum(said[-1].abs(), torch.as_tensor(scale, dtype=torch.float64))
+        last, before = (relative(said[-at] - said[-at - 1], size) for at in (1, 2))
+        ahead = relative(last * last, (before - last).clamp(min=0))  # a geometric series
+        return WithError(said[-1], torch.maximum(last, ahead))
 
-    return refined(step, 2 * first, most)
+    return refined(step, 4 * first, most)
 
 
 def averaged(

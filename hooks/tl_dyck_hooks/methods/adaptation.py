@@ -35,7 +35,7 @@ def gates(case: Case) -> WithError:
         stage = np.where(found.removed_at < 0, -1, found.removed_at // steps)
         return np.array([*options.penalties, 2 * options.penalties[-1]])[stage]
 
-    return doubled(run, 0.0, 10, _MOST)
+    return doubled(run, 0.0, 5, _MOST)
 
 
 @score_heads(
@@ -54,4 +54,4 @@ def leave_one_out(case: Case) -> WithError:
             case.model, case.tokens, metric, options=options, progress=False
         ).values
 
-    return doubled(run, _NATS, 20, _MOST)
+    return doubled(run, _NATS, 10, _MOST)

@@ -114,7 +114,7 @@ def distributed_alignment(case: Case) -> WithError:
             for name, base, source in zip(names, clean, exchanged, strict=True)
         ]
 
-    return doubled(run, 1.0, _STEPS // 2, _MOST)
+    return doubled(run, 1.0, _STEPS // 4, _MOST)
 
 
 def _alignment(

@@ -64,7 +64,7 @@ def _of_heads(cfg: Any, number: Callable[[int, int, int], float]) -> WithError:
         with seeded("pyvene"):  # the same start each time
             return [[number(i, j, steps) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]
 
-    return doubled(run, 1.0, _STEPS // 2, _MOST)
+    return doubled(run, 1.0, _STEPS // 4, _MOST)
 
 
 @score_heads(

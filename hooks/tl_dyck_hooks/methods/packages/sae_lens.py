@@ -71,7 +71,7 @@ def _judged(
                     for layer in z
                 ]
 
-        return doubled(run, 1.0, _STEPS // 2, 2 * _STEPS)
+        return doubled(run, 1.0, _STEPS // 4, 2 * _STEPS)
 
     def features(case: Case, layer: int, head: int) -> WithError:
         (z,) = activations(case.model, case.tokens, [z_names(case)[layer]])
@@ -103,7 +103,7 @@ def _directions(
         cosines = torch.nn.functional.normalize(found, dim=-1) @ towards.T
         return cosines.abs().amax(1).mean(0)
 
-    error = doubled(run, 1.0, _LONG // 2, 2 * _LONG).error
+    error = doubled(run, 1.0, _LONG // 4, 2 * _LONG).error
     return WithError(found, error.max())
 
 
