@@ -95,6 +95,7 @@ def record_judge(folder: Path) -> Record:
     done = load_judgement(folder)
     cases, facts = done.sizes
     asked = {"suite": done.suite, "cases": cases, "facts": facts, "digest": done.digest}
+    asked["apart"] = True  # trained and built models
     origin = _origin("tl-dyck judge", folder / "scores.json", done.environment)
     rows = {name: {**row, "origin": row.get("origin", old)} for name, row, old in _kept(asked)}
     for method in done.order():
@@ -137,7 +138,7 @@ def _attack(folder: Path, digest: str) -> tuple[dict[str, Record], str]:
     Raises:
         ValueError: it was not attacked, or is of other answers, or gives too much away.
     """
-    from tl_dyck.judge.cheats import PROMISED, is_promised
+    from tl_dyck.judge.cheats import promised
 
     file, again = folder / "attack.json", f"python -m tests.judge.attack {folder}"
     if not file.exists():
@@ -147,10 +148,10 @@ def _attack(folder: Path, digest: str) -> tuple[dict[str, Record], str]:
         raise ValueError(f"{str(file)!r} is of other answers, {found['digest']}: {again}")
     rows = {row["question"]: row for row in found["rows"]}
     for column, row in rows.items():
-        if is_promised(column) and row["auroc_high"] > PROMISED:
+        if (most := promised(column)) is not None and row["auroc_high"] > most:
             raise ValueError(
                 f"{row['by']} has {row['auroc']:.2f} [{row['auroc_low']:.2f}, "
-                f"{row['auroc_high']:.2f}] of {column!r}, and {PROMISED:.2f} is promised: "
+                f"{row['auroc_high']:.2f}] of {column!r}, and {most:.2f} is promised: "
                 "the suite gives its answers away"
             )
     tried = max(row["tried"] for row in rows.values())
@@ -160,12 +161,39 @@ def _attack(folder: Path, digest: str) -> tuple[dict[str, Record], str]:
     return scores, f"“attack”: the best of {tried} learners and views ({said})."
 
 
+def record_attack(folder: Path) -> Record:
+    """What `python -m tests.judge.attack` left in the folder of a judgement."""
+    from tl_dyck.judge.run import load_judgement
+
+    done, file = load_judgement(folder), folder / "attack.json"
+    _attack(folder, done.digest)
+    found = json.loads(file.read_text(encoding="utf-8"))
+    origin = _origin(f"python -m tests.judge.attack {folder}", file, done.environment)
+    said = f"{found['suite']}, digest {found['digest']}, asked of who learnt as many other cases."
+    return {**origin, "said": said, "rows": found["rows"]}
+
+
+def attack(record: Record) -> str:
+    """A row per column: what the best of all learners has, and who that is."""
+    from tl_dyck.judge.cheats import promised
+    from tl_dyck.studies.tables import markdown
+
+    rows = []
+    for row in record["rows"]:
+        most = promised(row["question"])
+        kept = "–" if most is None else f"{most:.2f}"
+        said = [row["question"], _cell(row, "auroc"), kept, row["by"]]
+        rows.append([*said, str(row["n"]), str(row["cases"])])
+    columns = ["question", "AUROC", "no interval ends above", "best of all", "questions", "cases"]
+    return f"{markdown(columns, rows)}\n{record['said']} {provenance(record)}"
+
+
 def _kept(asked: Record) -> list[tuple[str, Record, Record]]:
     """Methods that were recorded of what was asked, their rows, and where the record comes from."""
     if not (RESULTS / "judge.json").exists():
         return []
     record = read("judge")
-    recorded = {name: record[name] for name in asked}
+    recorded = {name: record.get(name) for name in asked}
     if recorded != asked:
         raise ValueError(
             f"this is of {asked}, but docs/results/judge.json of {recorded}; "
@@ -233,6 +261,7 @@ RECORDS: dict[str, tuple[Callable[[Path], Record], Callable[[Record], str]]] = {
     "claims": (record_claims, claims),
     "stack_use": (record_claims, claims),
     "judge": (record_judge, judge),
+    "attack": (record_attack, attack),
 }
 
 

@@ -33,7 +33,7 @@ from tl_dyck.environment import one_thread
 from tl_dyck.files import sha256, write_json
 from tl_dyck.judge import KINDS, SUITES, Case, Fact, Suite
 from tl_dyck.judge.cases import TRAINED_KINDS, sealed_case
-from tl_dyck.judge.cheats import PROMISED, is_promised
+from tl_dyck.judge.cheats import promised
 from tl_dyck.judge.protocol import column_of
 from tl_dyck.judge.scores import auroc, score_table
 
@@ -182,9 +182,9 @@ def too_good(found: pd.DataFrame) -> list[str]:
     """Where the interval of the best ends above what is promised, in words."""
     return [
         f"“{row.question}”: {row.by} has {row.auroc:.2f} [{row.auroc_low:.2f}, "
-        f"{row.auroc_high:.2f}], and {PROMISED:.2f} is promised"
+        f"{row.auroc_high:.2f}], and {most:.2f} is promised"
         for row in found.itertuples()
-        if is_promised(row.question) and row.auroc_high > PROMISED
+        if (most := promised(row.question)) is not None and row.auroc_high > most
     ]
 
 
@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         facts = {"digest": digest, "suite": suite.name, "rows": found.to_dict("records")}
         write_json(chosen.folder / "attack.json", facts)
     wrong = too_good(found)
-    print("\n".join(wrong) or f"no interval ends above {PROMISED:.2f}")
+    print("\n".join(wrong) or "no interval ends above what is promised")
     return bool(wrong)
 
 

@@ -14,7 +14,6 @@ import torch
 
 from tests.judge.attack import attacked, rows_of, too_good
 from tl_dyck.judge import Case, Fact, Question, make_case
-from tl_dyck.judge.cheats import PROMISED
 
 Shown = tuple[Case, list[Fact]]
 
@@ -123,4 +122,5 @@ def test_what_is_planted_is_found(
     learnt, asked = (seen_in(shown, plant) for shown in drawn)
     (row,) = attacked(learnt, asked, 50, [view]).to_dict("records")
     assert least <= row["auroc"] <= most, row
-    assert bool(too_good(pd.DataFrame([row]))) == (row["auroc_high"] > PROMISED)
+    assert bool(too_good(pd.DataFrame([row]))) == (row["auroc_high"] > 0.8)
+    assert not too_good(pd.DataFrame([row | {"question": "stack"}]))
