@@ -466,7 +466,8 @@ def main() -> None:
         record = RECORDS[options.table][0](options.folder)
         record["command"] = options.command or record["command"]
         (RESULTS / f"{options.table}.json").write_text(written(record), encoding="utf-8")
-    texts |= {name: show(read(name)) for name, (_, show) in RECORDS.items()}
+    kept = [name for name in RECORDS if (RESULTS / f"{name}.json").exists()]
+    texts |= {name: RECORDS[name][1](read(name)) for name in kept}
     texts["methods"] = methods()
     for page in PAGES:
         text = page.read_text(encoding="utf-8")

@@ -109,3 +109,15 @@ def test_the_place_of_a_question_tells_nothing(
     found = judge("order", suite).loc[question]
     assert found["auroc_low"] - 0.05 <= 0.5 <= found["auroc_high"] + 0.05
     assert found["passes"] == 0
+
+
+@pytest.mark.parametrize("kind", ["uniform", "balanced", "stack", "backup"])
+def test_the_number_of_questions_on_brackets_tells_nothing(kind: str) -> None:
+    """One of each prefix, and half of a model's are yes: with several, who was left out told it."""
+    asked = 0
+    for seed in range(4):
+        facts = [x for x in sealed_case(kind, seed).facts if x.question.kind == "token"]
+        assert len({fact.question.target[0] for fact in facts}) == len(facts)
+        assert 2 * sum(fact.answer for fact in facts) == len(facts)
+        asked += len(facts)
+    assert asked or kind in ("uniform", "stack")

@@ -29,7 +29,7 @@ from tl_dyck.tasks import DyckTask
 LONGEST = 100
 _MOST = 700  # prefixes that are enumerated
 _N_TOKENS = 64
-_N_ROWS = 8
+_N_ROWS = 16  # prefixes, of one bracket of which may be asked
 _SHARE = 0.999  # least accuracy of a case
 
 CONSTRUCTED = {
@@ -154,7 +154,7 @@ def pose(
     if mirror is not None:
         other = head_facts(Enumeration(mirror, task.language, length, task.distribution))
         heads = _mirrored(heads, other, generator)
-    facts = [*heads, *_evened(token_facts(world, chosen))]
+    facts = [*heads, *_one_of_each(token_facts(world, chosen), generator)]
     return Case(model, task, length, tokens), facts
 
 
@@ -180,11 +180,22 @@ def _mirrored(
     return found
 
 
-def _evened(facts: Sequence[Fact]) -> list[Fact]:
-    """As many yes as no, so that no model tells what is true of its brackets; one if all agree."""
-    sides = [[fact for fact in facts if fact.answer == answer] for answer in (True, False)]
-    each = max(1, min(map(len, sides)))
-    return [fact for side in sides for fact in side[:each]]
+def _one_of_each(facts: Sequence[Fact], generator: torch.Generator) -> list[Fact]:
+    """One bracket of each prefix, drawn, and of these as many yes as no; none if all agree.
+
+    So neither the model says what is true of its brackets, nor how many are asked about, in all or
+    of a prefix: of those with one answer, which are more, some are left out.
+    """
+    prefixes: dict[Any, list[Fact]] = {}
+    for fact in facts:
+        prefixes.setdefault(fact.question.target[0], []).append(fact)
+    drawn = [_choice(generator, each) for each in prefixes.values()]
+    sides = [[fact for fact in drawn if fact.answer == answer] for answer in (True, False)]
+    found: list[Fact] = []
+    for side in sides:
+        order = torch.randperm(len(side), generator=generator).tolist()
+        found += [side[at] for at in order[: min(map(len, sides))]]
+    return found
 
 
 def small_task(n_types: int, max_depth: int, length: int | None = None) -> DyckTask:
