@@ -201,7 +201,8 @@ def test_a_method_that_goes_elsewhere_is_judged_here(
 
     suite = Suite(name="tiny", first_seed=0, sizes={"uniform": 1})
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(methods._entries, "wanderer", wanderer)
+    monkeypatch.setattr(methods, "_entries", dict(methods._entries))
+    methods.register("wanderer")(wanderer)
     with pytest.raises(FailedRunsError, match=r"'wanderer'.* left os.chdir changed"):
         judge_methods(suite, "here", ["wanderer"], n_jobs=1, progress=False)
     assert Path.cwd() == tmp_path
