@@ -18,6 +18,7 @@ from tl_dyck.judge import (
     ABOUT_HEADS,
     CONVERGED,
     Case,
+    Question,
     WithError,
     find_directions,
     judge,
@@ -181,8 +182,10 @@ def test_what_has_not_converged_is_no_answer() -> None:
 @pytest.mark.parametrize("reader", ["linear", "step"])
 def test_integrated_gradients_add_up_or_say_nothing(reader: str, seed: int) -> None:
     """To the change from embeddings of zeros, which is run in numpy; behind step readers too."""
-    case, facts = make_case("balanced", seed, reader=reader, n_layers=1, n_heads=2)
-    asked = [fact.question for fact in facts if fact.question.kind == "token"]
+    case, _ = make_case("balanced", seed, reader=reader, n_layers=1, n_heads=2)
+    ends = (case.task.language.right_bracket(case.tokens) >= 0).int().cumsum(1).argmax(1)
+    rows = [tuple(case.tokens[row, : ends[row] + 1].tolist()) for row in range(6)]
+    asked = [Question("token", (prefix, 1)) for prefix in dict.fromkeys(rows) if len(prefix) > 2]
     scores = methods.get("integrated-gradients")(case, asked)
     assert isinstance(scores, WithError)
     network, k = Network(case.model), case.task.n_types
