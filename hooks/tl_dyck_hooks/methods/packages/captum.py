@@ -55,7 +55,7 @@ def from_captum(
     >>> from captum.attr import IntegratedGradients
     >>> from tl_dyck.judge import judge
     >>> mine = from_captum(IntegratedGradients, "exchanged", n_steps=10)
-    >>> float(judge(mine, [("uniform", 0)]).loc["needed", "cases"])
+    >>> float(judge(mine, [("balanced", 1)]).loc["needed", "cases"])
     1.0
 
     Args:
