@@ -25,6 +25,7 @@ from scipy import stats
 from tl_dyck.environment import environment, one_thread
 from tl_dyck.intervals import Estimate, estimate, mean, spearman
 from tl_dyck.judge import CONTROLS, Question, Suite, methods
+from tl_dyck.judge.answers import checked_answers
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.circuits import Circuits
 from tl_dyck.judge.isolation import left_alone, seeded
@@ -47,7 +48,7 @@ TRUTHS = {
 
 def asked(name: str) -> bool:
     """Whether a method can be asked here, speaks of heads, and tells those of a model apart."""
-    if name in methods.unavailable() or any(part in name for part in (*TRAIN, "sizes")):
+    if name in methods.unavailable() or any(part in name for part in (*TRAIN, "sizes", "order")):
         return False
     return "carries" in methods.get(name).declared.kinds
 
@@ -90,8 +91,9 @@ def rows_of(kind: str, seed: int) -> list[dict]:
     for name in filter(asked, methods.names()):
         method = methods.get(name)
         with left_alone(name, sealed.classes), seeded(sealed.name, name):
-            scores = method(sealed.copy(), questions)
-        if scores is not None and None not in scores:
+            answers = checked_answers(name, method(sealed.copy(), questions), len(questions))
+        scores = [score for score, _ in answers]
+        if None not in scores:
             found[name] = paths(circuits, np.array(scores) + method.declared.above, drawn)
     rows = []
     for name, by_metric in found.items():

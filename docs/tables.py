@@ -90,12 +90,13 @@ def record_judge(folder: Path) -> Record:
     """
     import pandas as pd
 
-    from tl_dyck.judge import KINDS
+    from tl_dyck.judge.protocol import COLUMNS
     from tl_dyck.judge.run import in_order, load_judgement
 
     done = load_judgement(folder)
     cases, facts = done.sizes
-    asked = {"suite": done.suite, "cases": cases, "facts": facts}
+    asked = {"suite": done.suite, "cases": cases, "facts": facts, "digest": done.digest}
+    asked["apart"] = True  # trained and built models
     origin = _origin("tl-dyck judge", folder / "scores.json", done.environment)
     rows = {name: {**row, "origin": row.get("origin", old)} for name, row, old in _kept(asked)}
     for method in done.order():
@@ -104,7 +105,7 @@ def record_judge(folder: Path) -> Record:
         shown = [
             name
             for name in known
-            if name.startswith(("auroc", "accuracy", "false", "misses", "off"))
+            if name.startswith(("auroc", "accuracy", "false", "misses", "off", "answered"))
         ]
         rows[method] = {
             "method": method,
@@ -113,8 +114,11 @@ def record_judge(folder: Path) -> Record:
                 for kind, row in known[shown].iterrows()
                 if row.filter(regex="^(?!off)").notna().all()
             },
+            "error": None if scores["error"].isna().all() else round(scores["error"].max(), 4),
             "seconds": round(float(scores["seconds"].iloc[0]), 4),
         }
+    learners, words = _attack(folder, done.digest)
+    rows["attack"] = {"method": "attack", "scores": learners, "error": None, "seconds": 0.0}
     every = {name: row["scores"] for name, row in rows.items()}
     wide = pd.DataFrame(
         {name: {kind: of[kind]["auroc"] for kind in of} for name, of in every.items()}
@@ -122,11 +126,67 @@ def record_judge(folder: Path) -> Record:
     return {
         **origin,
         **asked,
-        "questions": [kind for kind in KINDS if kind in wide],
-        "digest": done.digest,
+        "questions": [column for column in COLUMNS if column in wide],
         "unasked": done.undecided_note(),
+        "attack": words,
         "rows": [rows[name] for name in in_order(wide)],
     }
+
+
+def _attack(folder: Path, digest: str) -> tuple[dict[str, Record], str]:
+    """What learners have of a suite that see all but what models do, by column; and who they are.
+
+    Raises:
+        ValueError: it was not attacked, or is of other answers, or gives too much away.
+    """
+    from tl_dyck.judge.cheats import promised
+
+    file, again = folder / "attack.json", f"python -m tests.judge.attack {folder}"
+    if not file.exists():
+        raise ValueError(f"{str(folder)!r} was not attacked: {again}")
+    found = json.loads(file.read_text(encoding="utf-8"))
+    if found["digest"] != digest:
+        raise ValueError(f"{str(file)!r} is of other answers, {found['digest']}: {again}")
+    rows = {row["question"]: row for row in found["rows"]}
+    for column, row in rows.items():
+        if (most := promised(column)) is not None and row["auroc_high"] > most:
+            raise ValueError(
+                f"{row['by']} has {row['auroc']:.2f} [{row['auroc_low']:.2f}, "
+                f"{row['auroc_high']:.2f}] of {column!r}, and {most:.2f} is promised: "
+                "the suite gives its answers away"
+            )
+    tried = max(row["tried"] for row in rows.values())
+    said = ", ".join(f"{column}: {row['by']}" for column, row in rows.items())
+    names = ("auroc", "auroc_low", "auroc_high")
+    scores = {column: {name: round(row[name], 4) for name in names} for column, row in rows.items()}
+    return scores, f"“attack”: the best of {tried} learners and views ({said})."
+
+
+def record_attack(folder: Path) -> Record:
+    """What `python -m tests.judge.attack` left in the folder of a judgement."""
+    from tl_dyck.judge.run import load_judgement
+
+    done, file = load_judgement(folder), folder / "attack.json"
+    _attack(folder, done.digest)
+    found = json.loads(file.read_text(encoding="utf-8"))
+    origin = _origin(f"python -m tests.judge.attack {folder}", file, done.environment)
+    said = f"{found['suite']}, digest {found['digest']}, asked of who learnt as many other cases."
+    return {**origin, "said": said, "rows": found["rows"]}
+
+
+def attack(record: Record) -> str:
+    """A row per column: what the best of all learners has, and who that is."""
+    from tl_dyck.judge.cheats import promised
+    from tl_dyck.studies.tables import markdown
+
+    rows = []
+    for row in record["rows"]:
+        most = promised(row["question"])
+        kept = "–" if most is None else f"{most:.2f}"
+        said = [row["question"], _cell(row, "auroc"), kept, row["by"]]
+        rows.append([*said, str(row["n"]), str(row["cases"])])
+    columns = ["question", "AUROC", "no interval ends above", "best of all", "questions", "cases"]
+    return f"{markdown(columns, rows)}\n{record['said']} {provenance(record)}"
 
 
 def _kept(asked: Record) -> list[tuple[str, Record, Record]]:
@@ -134,7 +194,7 @@ def _kept(asked: Record) -> list[tuple[str, Record, Record]]:
     if not (RESULTS / "judge.json").exists():
         return []
     record = read("judge")
-    recorded = {name: record[name] for name in asked}
+    recorded = {name: record.get(name) for name in asked}
     if recorded != asked:
         raise ValueError(
             f"this is of {asked}, but docs/results/judge.json of {recorded}; "
@@ -152,6 +212,8 @@ def judge(record: Record) -> str:
     kinds = record["questions"]
     every = {row["method"]: row["scores"] for row in record["rows"]}
     seconds = {row["method"]: f"{row['seconds']:.2f}" for row in record["rows"]}
+    errors = {row["method"]: row.get("error") for row in record["rows"]}
+    errors = {name: "" if error is None else f"{error:.1%}" for name, error in errors.items()}
 
     def cells(what: str, kinds: list[str]) -> dict[str, list[str]]:
         """Of the methods that have any."""
@@ -164,28 +226,37 @@ def judge(record: Record) -> str:
         cells("auroc", kinds),
         [k for k in kinds if any("off" in of.get(k, {}) for of in every.values())],
     )
-    rows = [[name, *row, seconds[name]] for name, row in scores.items()]
+    rows = [[name, *row, errors[name], seconds[name]] for name, row in scores.items()]
     sizes = [[name, *row] for name, row in cells("off", sized).items()]
     hidden = [name for name in every if name not in scores]
     interval = Estimate(value=0, low=0, high=0, n=0, kind="bootstrap").words("cases")
     text = (
-        f"AUROC [{interval}], 0.5 is chance; blank: not asked. “Off by”: "
+        f"AUROC [{interval}], 0.5 is chance; blank: not asked. "
+        "“of 40%”: to so many of the questions there is an answer; numbers further than 1 % from "
+        "converged are none, and “error” is the largest of the others. “Off by”: "
         f"Σ |said − true| / Σ true effect of what is asked, where a method says how large it is. "
         f"{record['suite']}: {record['cases']:,} cases, {record['facts']:,} questions. "
         f"Digest of what is true: {record['digest']}. {record['unasked']}"
     )
+    text += f" {record['attack']}" if "attack" in record else ""
     if hidden:
         text += f" Asked nothing else, and so not shown: {', '.join(hidden)}."
-    tables = markdown(["method", *kinds, "s a case"], rows), markdown(["off by", *sized], sizes)
+    tables = (
+        markdown(["method", *kinds, "error", "s a case"], rows),
+        markdown(["off by", *sized], sizes),
+    )
     return "\n".join([*tables, f"{text} {provenance(record)}"])
 
 
 def _cell(row: Any, what: str) -> str:
     """A mean with its interval; nothing if there is none."""
+    from tl_dyck.report.judge import share_said
+
     if row.get(what) is None or row[what] != row[what]:
         return ""
     form = ".0%" if what == "off" else ".2f"
-    return f"{row[what]:{form}} [{row[f'{what}_low']:{form}}, {row[f'{what}_high']:{form}}]"
+    share = share_said(row) if what == "auroc" else ""
+    return f"{row[what]:{form}} [{row[f'{what}_low']:{form}}, {row[f'{what}_high']:{form}}]{share}"
 
 
 #: What is kept as a record: how it is read from a folder, and shown.
@@ -193,6 +264,7 @@ RECORDS: dict[str, tuple[Callable[[Path], Record], Callable[[Record], str]]] = {
     "claims": (record_claims, claims),
     "stack_use": (record_claims, claims),
     "judge": (record_judge, judge),
+    "attack": (record_attack, attack),
 }
 
 
@@ -287,13 +359,17 @@ def parts(folder: Path) -> str:
 
     A row for each method that answers about edges or features, a column for each kind of model.
     """
+    from tl_dyck.judge.protocol import kind_of
     from tl_dyck.judge.run import in_order, load_judgement
     from tl_dyck.judge.scores import score_table
     from tl_dyck.studies.tables import markdown
 
     done = load_judgement(folder)
     found = {
-        kind: score_table(rows).reset_index("question").query("question in @_OF_PARTS")
+        kind: score_table(rows, asked=rows[rows["method"] == "oracle"])
+        .reset_index("question")
+        .assign(question=lambda table: table["question"].map(kind_of))
+        .query("question in @_OF_PARTS")
         for kind, rows in done.answers.groupby("model", sort=False)
     }
 
@@ -305,7 +381,8 @@ def parts(folder: Path) -> str:
         kinds = [kind for kind, rows in found.items() if rows["question"].iloc[0] in asked]
         if not kinds:
             continue
-        wide = done.wide()[[each for each in asked if each in done.wide()]].dropna(how="all")
+        wide = done.wide()
+        wide = wide[[each for each in wide if kind_of(each) in asked]].dropna(how="all")
         rows = [[name, *(cell(kind, name, what) for kind in kinds)] for name in in_order(wide)]
         heads = [f"{kind} ({int(found[kind]['n'].max())})" for kind in kinds]
         name = "off by" if what == "off" else f"AUROC, {' and '.join(asked)}"
@@ -313,6 +390,9 @@ def parts(folder: Path) -> str:
     n_cases, n_facts = done.sizes
     said = f"{done.suite}: {n_cases} models, {n_facts} questions, as many yes as no. "
     said += f"Digest of what is true: {done.digest}."
+    learners, words = _attack(folder, done.digest)
+    best = ", ".join(f"{column} {_cell(row, 'auroc')}" for column, row in learners.items())
+    said += f" {words} {best}."
     scale = done.suite.rpartition("/")[2]
     origin = _origin(f"tl-dyck judge --scale {scale}", folder / "scores.json", done.environment)
     return "\n".join([*tables, f"{said} {provenance(origin)}"])
@@ -389,7 +469,8 @@ def main() -> None:
         record = RECORDS[options.table][0](options.folder)
         record["command"] = options.command or record["command"]
         (RESULTS / f"{options.table}.json").write_text(written(record), encoding="utf-8")
-    texts |= {name: show(read(name)) for name, (_, show) in RECORDS.items()}
+    kept = [name for name in RECORDS if (RESULTS / f"{name}.json").exists()]
+    texts |= {name: RECORDS[name][1](read(name)) for name in kept}
     texts["methods"] = methods()
     for page in PAGES:
         text = page.read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ from typer.main import get_command
 
 import tl_dyck
 import tl_dyck.studies
+from tests.patience import PATIENCE
 from tl_dyck.cli import app
 from tl_dyck.json_values import plain
 from tl_dyck.models import load_model, models
@@ -66,7 +67,7 @@ def test_help_is_quick_and_complete():
         "sorted(sys.modules)]))"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     status, modules = json.loads(run.stdout.splitlines()[-1])
     assert status == 0

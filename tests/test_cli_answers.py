@@ -23,6 +23,7 @@ else:
 
 import tl_dyck
 import tl_dyck.tasks
+from tests.patience import PATIENCE
 from tests.test_cli import COMMAND, call, flat, runs  # noqa: F401
 from tl_dyck import construct, load_task, save_model
 from tl_dyck.cli.answers import end_with
@@ -153,7 +154,9 @@ def test_another_transformer_lens_is_named_in_one_line():
         "metadata.version = lambda name: '2.16.1' if name == 'transformer_lens' else old(name)\n"
         "from tl_dyck.cli import main\nsys.argv = ['tl-dyck', 'models']\nmain()\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert run.returncode == 2
     assert run.stderr.splitlines() == [
         "Error: tl_dyck needs TransformerLens 3 or 4, and it is 2.16.1, which is too old: "

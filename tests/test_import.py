@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tl_dyck
+from tests.patience import PATIENCE
 
 HEAVY = ("torch", "transformer_lens", "transformers", "numpy", "pandas", "plotly", "circuitsvis")
 
@@ -21,7 +22,7 @@ def loaded_by(code: str) -> set[str]:
     """Which heavy libraries, and of our packages, a fresh interpreter has loaded after `code`."""
     report = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     run = subprocess.run(
-        [sys.executable, "-c", report], capture_output=True, text=True, timeout=600
+        [sys.executable, "-c", report], capture_output=True, text=True, timeout=PATIENCE
     )
     assert run.returncode == 0, run.stderr
     (line,) = run.stdout.splitlines()  # and nothing else

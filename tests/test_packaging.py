@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import tl_dyck
+from tests.patience import PATIENCE
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -42,7 +43,7 @@ exec '{sys.executable}' -c 'import sys; sys.version_info = (3, 9, 25); exec(sys.
 def build(kind: str, source: Path, target: Path) -> Path:
     """Build a "wheel" or "sdist" of `source` into `target`, with no network or isolation."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
-    run = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=600)
+    run = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=PATIENCE)
     assert run.returncode == 0, run.stderr
     (archive,) = target.iterdir()
     return archive
@@ -300,7 +301,12 @@ class TestScripts:
     def run(self, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": os.environ["PATH"], **more}
         return subprocess.run(
-            ["bash", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
+            ["bash", *words],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
         )
 
     SHOW = 'echo "$ATEN_CPU_CAPABILITY,$MKL_CBWR,$TL_DYCK_TEST_THREADS,$OMP_NUM_THREADS"'
@@ -350,7 +356,12 @@ class TestMakefile:
         # Not as a child of the make that may be running these tests.
         alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
         return subprocess.run(
-            ["make", *arguments], cwd=ROOT, env=alone, capture_output=True, text=True, timeout=600
+            ["make", *arguments],
+            cwd=ROOT,
+            env=alone,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
         )
 
     def test_help_lists_every_target(self) -> None:

@@ -83,3 +83,29 @@ def test_modules_and_functions_are_small() -> None:
                 sizes[f"{name}.{node.name}"] = max(sizes[f"{name}.{node.name}"], lines - docstring)
     assert {name: n for name, n in sizes.items() if n > LONGEST_FUNCTION} == {}
     assert max(sizes.values()) > LONGEST_FUNCTION // 2
+
+
+#: What waits for something else than the end of a process, by a number of its own.
+_SHORT_WAITS = {
+    ("tests/demos/test_jupyterlab.py", "5"),  # one of 600 tries
+    ("tests/demos/test_jupyterlab.py", "60"),  # when all is done
+    ("tests/runs/test_cluster.py", "20"),  # then it is killed
+}
+
+
+def test_no_test_gives_up_on_a_busy_machine() -> None:
+    """Who waits for a process waits as `tests.patience` says, and not by a number of its own."""
+    found = set()
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            waits = isinstance(node.func, ast.Attribute) and node.func.attr in ("join", "wait")
+            given = [each.value for each in node.keywords if each.arg == "timeout"]
+            given += node.args[:1] if waits else []
+            found |= {
+                (file.relative_to(ROOT).as_posix(), repr(each.value))
+                for each in given
+                if isinstance(each, ast.Constant) and isinstance(each.value, (int, float))
+            }
+    assert found == _SHORT_WAITS

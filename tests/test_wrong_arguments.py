@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.arguments.public import names, public
+from tests.patience import PATIENCE
 from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError, WrongValueError
 
@@ -24,7 +25,7 @@ def said_by(*command: str) -> str:
         [sys.executable, "-m", *command],
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=PATIENCE,
         cwd=Path(__file__).resolve().parent.parent,
     )
     return run.stdout + (run.stderr if run.returncode else "")

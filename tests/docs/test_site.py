@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.docs.test_docs import DOCS, ROOT, load
+from tests.patience import PATIENCE as SECONDS
 from tests.report.browsing import CHROMIUM, PATIENCE, browser_arguments
 
 
@@ -162,7 +163,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=SECONDS,
     )
     assert run.returncode == 0, run.stderr
     return folder

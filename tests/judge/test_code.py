@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.judge.methods.table import OWN
+from tests.patience import PATIENCE
 from tl_dyck.judge import Suite, judge_methods, methods, register_method
 from tl_dyck.judge.code import code_digest
 
@@ -190,6 +191,8 @@ def test_workers_judge_what_a_script_registers_and_know_it_again(tmp_path: Path)
     environment = {**os.environ, "PYTHONPATH": path}
     environment.pop("PYTHONHASHSEED", None)
     command = [sys.executable, file, tmp_path / "judged", log]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stderr
     assert len({line.split()[1] for line in log.read_text().splitlines()}) == 4

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
+import gc
+import io
+import logging
+import os
 import random
+import sys
+import tempfile
+import time
+import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +21,21 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tl_dyck.judge import JudgeError, judge, make_case, methods
+from tl_dyck.judge import (
+    JudgeError,
+    Suite,
+    judge,
+    judge_methods,
+    load_judgement,
+    make_case,
+    methods,
+)
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.facts import all_prefixes
 from tl_dyck.judge.isolation import left_alone
 from tl_dyck.judge.scores import ask
 from tl_dyck.language import DyckLanguage
+from tl_dyck.runs import FailedRunsError
 
 #: The second has attention that is not uniform, so that broken patterns show.
 SUITE = [("uniform", 0), ("balanced", 0)]
@@ -101,6 +120,24 @@ TO_THE_PROCESS: dict[str, tuple[Trick, str]] = {
         "attributes of Tensor",
     ),
     "numpy's errors": (lambda case: np.seterr(all="raise"), "numpy.seterr"),
+    "folder": (lambda case: os.chdir(tempfile.gettempdir()), "os.chdir"),
+    "environment, added": (lambda case: os.environ.update(OF_A_METHOD="1"), "os.environ"),
+    "environment, taken away": (lambda case: os.environ.pop("PATH"), "os.environ"),
+    "warnings not shown": (lambda case: warnings.simplefilter("ignore"), "warnings.filters"),
+    "warnings shown elsewhere": (
+        lambda case: setattr(warnings, "showwarning", print),
+        "warnings.showwarning",
+    ),
+    "where modules are": (lambda case: sys.path.insert(0, "/nowhere"), "sys.path"),
+    "what is printed": (lambda case: setattr(sys, "stdout", io.StringIO()), "sys.stdout"),
+    "recursion": (lambda case: sys.setrecursionlimit(2000), "sys.setrecursionlimit"),
+    "garbage": (lambda case: gc.disable(), "gc.disable"),
+    "messages": (lambda case: logging.disable(logging.CRITICAL), "logging.disable"),
+    "messages of a level": (lambda case: logging.root.setLevel(1), "logging's level"),
+    "autocast": (lambda case: torch.set_autocast_enabled("cpu", True), "torch.autocast"),
+    "a function of Python": (lambda case: setattr(builtins, "sorted", list), "of builtins"),
+    "a function of numpy": (lambda case: setattr(np, "mean", np.max), "of numpy"),
+    "the clock": (lambda case: setattr(time, "time", lambda: 0.0), "of time"),
 }
 
 
@@ -151,6 +188,28 @@ def test_who_leaves_the_process_changed_is_named(name: str, alone: Any) -> None:
     with pytest.raises(JudgeError, match=f"'trickster'.* left .*{text}.*changed"):
         asked(trick)
     assert answers() == alone
+
+
+def test_a_method_that_goes_elsewhere_is_judged_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run fails by name; the folder is found again, though it was named from here."""
+
+    def wanderer(case: Any, questions: Any) -> list[float]:
+        os.chdir(tempfile.gettempdir())
+        return [0.0] * len(questions)
+
+    suite = Suite(name="tiny", first_seed=0, sizes={"uniform": 1})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(methods, "_entries", dict(methods._entries))
+    methods.register("wanderer")(wanderer)
+    with pytest.raises(FailedRunsError, match=r"'wanderer'.* left os.chdir changed"):
+        judge_methods(suite, "here", ["wanderer"], n_jobs=1, progress=False)
+    assert Path.cwd() == tmp_path
+    done = judge_methods(suite, "here", ["chance"], n_jobs=1, progress=False)
+    os.chdir("/")
+    assert done.folder == tmp_path / "here"
+    assert load_judgement(done.folder).digest == done.digest
 
 
 def test_what_is_changed_before_an_error_is_put_back_too(alone: Any) -> None:

@@ -172,10 +172,10 @@ REFUSED: list[Refused] = [
 @pytest.mark.parametrize(("call", "error", "words"), REFUSED)
 @pytest.mark.filterwarnings("ignore")
 def test_refused(call: Callable[[], Any], error: type[Exception], words: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()  # of this process: others may be busy
     with pytest.raises(error, match=words) as refusal:
         call()
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     if error is not TypeError:  # in tests the checker of annotations may come first
         assert len(str(refusal.value)) < 400
         assert "\n" not in str(refusal.value)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.cases import plain_model
-from tests.report.browsing import Visit, cell_at
+from tests.report.browsing import PATIENCE, Visit, cell_at
 from tests.report.conftest import EVIL, EVIL_BRACKETS, WIDGETS, make_widgets
 from tl_dyck import build_model, construct, get_config, load_task
 from tl_dyck.report import widgets
@@ -199,9 +199,9 @@ def test_a_frame_says_when_there_is_more_below(browser, tmp_path):
     seen = Visit(browser, page, 700, "light")
     inside = seen.page.frame_locator("iframe")
     more = inside.locator(".more")
-    more.wait_for(state="visible", timeout=20_000)
+    more.wait_for(state="visible", timeout=PATIENCE)
     assert more.inner_text() == "more below ↓"
     inside.locator("body").evaluate("() => scrollTo(0, 1e6)")
-    more.wait_for(state="hidden", timeout=20_000)
+    more.wait_for(state="hidden", timeout=PATIENCE)
     assert seen.said == []
     seen.context.close()

@@ -19,6 +19,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.patience import PATIENCE
 from tests.runs import toys
 from tests.runs.test_execute import go, until
 from tests.test_workers import Elsewhere
@@ -220,7 +221,9 @@ for place in sys.argv[2:]:
 def script(tmp_path: Path, *places: str) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, tmp_path / "script.py", tmp_path / "sweep", *places]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment(), timeout=PATIENCE
+    )
     assert done.returncode == 0, done.stderr
 
 

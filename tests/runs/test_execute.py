@@ -19,6 +19,7 @@ import pytest
 import torch
 from joblib import cpu_count
 
+from tests.patience import PATIENCE
 from tests.runs import toys
 from tl_dyck.environment import default_jobs
 from tl_dyck.runs import SweepStatus, load_results, run_sweep, sweep_status
@@ -283,5 +284,5 @@ for writers in (1, 2):
     assert hit > 2 * writers, hit  # 150 runs of 5 ms are not done in the 50 ms before a kill
 """
     with process(code) as child:
-        _, errors = child.communicate(timeout=300)
+        _, errors = child.communicate(timeout=PATIENCE)
         assert child.returncode == 0, errors

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.patience import PATIENCE
 from tests.studies.jobs import JOBS, STEPS, main
 from tl_dyck.runs import FailedRunsError, merge_sweeps, run_sweep, sweep_status
 from tl_dyck.studies import Measurement
@@ -56,7 +57,7 @@ def test_killed_and_shared(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     processes = [context.Process(target=main, args=(name, str(folder), str(log))) for _ in range(2)]
     for process in processes:
         process.start()
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + PATIENCE
     log.touch()
     while (
         not log.read_text()
@@ -68,7 +69,7 @@ def test_killed_and_shared(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     killed, left = sorted(processes, key=lambda process: process.pid != first)
     assert killed.pid == first
     killed.kill()
-    left.join(240)
+    left.join(PATIENCE)
     assert left.exitcode == 0
     assert len(log.read_text().split()) in (3, 4)  # nothing twice but what was cut short
     assert sweep_status(folder).counts["done"] == 3

@@ -24,7 +24,8 @@ def judge(
         str | None, option("NAMES", "With commas between. \\[default: all that are installed]")
     ] = None,
     salt: Annotated[
-        str | None, option("WORDS", "Cases of your own, which nobody makes without these words.")
+        str | None,
+        option("WORDS", "Cases of your own, from 128 bits of words, best random ones."),
     ] = None,
     settings: settings_of("first_seed=5000000") = None,  # type: ignore[valid-type]
     out: Out = Path("results/judge"),
@@ -34,7 +35,8 @@ def judge(
     Every question about every model has an answer that is proved, or computed on every string.
     Writes [bold]judge.html[/bold], judge.md and scores.json. What is already in the folder is kept.
     """
-    from tl_dyck.judge import ABOUT_HEADS, KINDS, SUITES
+    from tl_dyck.judge import ABOUT_HEADS, SUITES
+    from tl_dyck.judge.protocol import COLUMNS, kind_of
     from tl_dyck.judge.protocol import methods as known
     from tl_dyck.judge.run import judge_methods
     from tl_dyck.registry import unknown_name
@@ -51,11 +53,11 @@ def judge(
         suite = replace(suite, **fields)
     done = judge_methods(suite, out, None if methods is None else names(methods), **runs.how)
     wide = done.wide()
-    kinds = [kind for kind in KINDS if kind in wide]
+    kinds = [column for column in COLUMNS if column in wide]
     yield {"scores": done.scores.reset_index()}
     for asked in (
-        [k for k in kinds if k in ABOUT_HEADS],
-        [k for k in kinds if k not in ABOUT_HEADS],
+        [k for k in kinds if kind_of(k) in ABOUT_HEADS],
+        [k for k in kinds if kind_of(k) not in ABOUT_HEADS],
     ):
         rows = wide[asked].loc[done.order()].dropna(how="all").reset_index()
         yield Rows("", rows, {"method": "{method}", **{kind: f"{{{kind}:.2f}}" for kind in asked}})

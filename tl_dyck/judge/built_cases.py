@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+import numpy as np
 import torch
 
 from tl_dyck.check import check_integer_fields, check_number
@@ -17,7 +18,6 @@ from tl_dyck.judge.facts import (
     refuting_string,
     rivals,
     token_facts,
-    weight_facts,
 )
 from tl_dyck.judge.heads import Head, Workshop
 from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Fact, JudgeError, Question
@@ -29,7 +29,7 @@ from tl_dyck.tasks import DyckTask
 LONGEST = 100
 _MOST = 700  # prefixes that are enumerated
 _N_TOKENS = 64
-_N_ROWS = 8
+_N_ROWS = 16  # prefixes, of one bracket of which may be asked
 _SHARE = 0.999  # least accuracy of a case
 
 CONSTRUCTED = {
@@ -99,7 +99,7 @@ def construct_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case
             kind, seed, {**given, "drift": 0.0}
         )  # what was left over was too much
     if kind == "alone":  # an only head is always needed
-        facts = [fact for fact in facts if fact.question.kind not in (*ABOUT_HEADS, "weight")]
+        facts = [fact for fact in facts if fact.question.kind not in ABOUT_HEADS]
     return with_length_facts(case, facts, exact=exact, other=other, other_exact=other_exact)
 
 
@@ -154,7 +154,7 @@ def pose(
     if mirror is not None:
         other = head_facts(Enumeration(mirror, task.language, length, task.distribution))
         heads = _mirrored(heads, other, generator)
-    facts = [*heads, *weight_facts(world), *_evened(token_facts(world, chosen))]
+    facts = [*heads, *_one_of_each(token_facts(world, chosen), generator)]
     return Case(model, task, length, tokens), facts
 
 
@@ -180,11 +180,22 @@ def _mirrored(
     return found
 
 
-def _evened(facts: Sequence[Fact]) -> list[Fact]:
-    """As many yes as no, so that no model tells what is true of its brackets; one if all agree."""
-    sides = [[fact for fact in facts if fact.answer == answer] for answer in (True, False)]
-    each = max(1, min(map(len, sides)))
-    return [fact for side in sides for fact in side[:each]]
+def _one_of_each(facts: Sequence[Fact], generator: torch.Generator) -> list[Fact]:
+    """One bracket of each prefix, drawn, and of these as many yes as no; none if all agree.
+
+    So neither the model says what is true of its brackets, nor how many are asked about, in all or
+    of a prefix: of those with one answer, which are more, some are left out.
+    """
+    prefixes: dict[Any, list[Fact]] = {}
+    for fact in facts:
+        prefixes.setdefault(fact.question.target[0], []).append(fact)
+    drawn = [_choice(generator, each) for each in prefixes.values()]
+    sides = [[fact for fact in drawn if fact.answer == answer] for answer in (True, False)]
+    found: list[Fact] = []
+    for side in sides:
+        order = torch.randperm(len(side), generator=generator).tolist()
+        found += [side[at] for at in order[: min(map(len, sides))]]
+    return found
 
 
 def small_task(n_types: int, max_depth: int, length: int | None = None) -> DyckTask:
@@ -211,8 +222,18 @@ def small_task(n_types: int, max_depth: int, length: int | None = None) -> DyckT
 
 
 def generator_of(kind: str, seed: int) -> torch.Generator:
-    """The source of everything that is drawn for a case."""
-    return torch.Generator().manual_seed(int(sha256([kind, seed])[:8], 16))  # 32 bits count
+    """The source of everything that is drawn for a case.
+
+    A number that seeds it counts with its lower 32 bits only, which anybody tries out: good enough
+    for public seeds. With the key of a private suite its whole state is drawn, from 192 bits.
+    """
+    generator = torch.Generator().manual_seed(int(sha256([kind, seed])[:8], 16))
+    if seed < 2**64:
+        return generator
+    drawn = np.random.SeedSequence(int(sha256([kind, seed]), 16)).generate_state(624)
+    state = generator.get_state()  # seed, two flags, a place, then 624 words in 64 bits each
+    state[24 : 24 + 8 * 624].view(torch.int64).copy_(torch.from_numpy(drawn.astype(np.int64)))
+    return generator.set_state(state)
 
 
 def _uniform(generator: torch.Generator, low: float = 0.0, high: float = 1.0) -> float:

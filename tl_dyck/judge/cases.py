@@ -20,6 +20,9 @@ from tl_dyck.registry import unknown_name
 
 Maker = Callable[[str, int, Mapping[str, Any]], tuple[Case, list[Fact]]]
 
+_SEEDS = 2**64  # a seed with a key is key times this, and the seed
+KEYS = 2**128
+
 _MAKERS: dict[str, Maker] = {
     **dict.fromkeys(CONSTRUCTED, construct_case),
     **dict.fromkeys(TRAINED, train_case),
@@ -28,9 +31,18 @@ _MAKERS: dict[str, Maker] = {
 }
 
 
+#: Kinds of model that are trained; all others are built.
+TRAINED_KINDS = frozenset({*TRAINED, "post-norm", "pre-norm"})
+
+
 def list_kinds() -> list[str]:
     """The kinds of model that there are."""
     return list(_MAKERS)
+
+
+def with_key(seed: int, key: int) -> int:
+    """A seed of a private suite: nobody has another one of that key without it."""
+    return key * _SEEDS + seed
 
 
 @lru_cache(maxsize=64)
@@ -45,7 +57,10 @@ def sealed_case(kind: str, seed: int, **knobs: Any) -> SealedCase:
     for name, value in knobs.items():
         if not isinstance(value, (str, int, float, np.number)):
             raise WrongTypeError(f"knob {name} must be a number or a name, got {value!r:.80}")
-    return _made(kind, check_seed(seed), tuple(sorted(knobs.items())))
+    key = 0
+    if isinstance(seed, int) and not isinstance(seed, bool) and _SEEDS <= seed < KEYS * _SEEDS:
+        key, seed = divmod(seed, _SEEDS)
+    return _made(kind, with_key(check_seed(seed), key), tuple(sorted(knobs.items())))
 
 
 @checked

@@ -6,25 +6,36 @@ computed once a case, of however many kinds the questions are.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.arguments import checked
-from tl_dyck.check import check_integer, check_number
-from tl_dyck.judge.protocol import ABOUT_HEADS, KINDS, Case, Method, Question, Scores, methods
+from tl_dyck.check import WrongTypeError, check_integer, check_number, shown
+from tl_dyck.judge.protocol import (
+    ABOUT_HEADS,
+    KINDS,
+    Case,
+    Method,
+    Question,
+    Scores,
+    WithError,
+    methods,
+)
 from tl_dyck.registry import unknown_name
 
 #: From tokens ``[n, pos]`` and the closing bracket that the model predicts after each, ``[n]``, to
 #: a size for each position, ``[n, pos]``.
-Sizes = Callable[[Case, Tensor, Tensor], Tensor]
+Sizes = Callable[[Case, Tensor, Tensor], Tensor | WithError]
 #: A number for each edge, by its source and its reader.
 Numbers = Mapping[tuple[Any, Any], float]
 
@@ -107,8 +118,8 @@ def score_heads(
 ) -> Callable[[Callable[[Case], Any]], Method]:
     """Declare a method by a function from a case to a number for each head.
 
-    The function returns ``[layer, head]``, NaN for a head that it says nothing about, or None. It
-    is called once a case.
+    The function returns ``[layer, head]``, NaN for a head that it says nothing about, or None; or
+    these `WithError`. It is called once a case.
 
     Examples:
         >>> from tl_dyck.judge import judge_method, score_heads
@@ -141,23 +152,46 @@ def score_heads(
             found = None if int(case.name, 16) % every else once(case)
             if found is None:
                 return None
-            layers = [torch.as_tensor(layer, dtype=torch.float64).detach() for layer in found]
-            scores = [float(layers[layer][head]) - above for layer, head in _targets(questions)]
-            return [None if math.isnan(score) else score for score in scores]
+            cfg, targets = case.model.cfg, _targets(questions)
+
+            def of_heads(values: Any) -> list[float]:
+                layers = [_numbers(each, cfg.n_heads) for each in _first(values, cfg.n_layers)]
+                return [float(layers[layer][head]) for layer, head in targets]
+
+            if not isinstance(found, WithError):
+                return [_score(value, above) for value in of_heads(found)]
+            error = torch.as_tensor(found.error, dtype=torch.float64)
+            errors = of_heads(error.expand(cfg.n_layers, cfg.n_heads))
+            return WithError([_score(value, above) for value in of_heads(found.values)], errors)
 
         return _measuring(method, above, unit)
 
     return declare
 
 
+def _first(values: Any, n: int) -> list[Any]:
+    """The first n of some values, and one more if there is one: they may never end."""
+    return list(itertools.islice(values, n + 1))
+
+
+def _numbers(values: Any, n: int) -> Tensor:
+    """Numbers of the n heads of a layer."""
+    plain = values if isinstance(values, (Tensor, np.ndarray)) else _first(values, n)
+    return torch.as_tensor(plain, dtype=torch.float64).detach()
+
+
+def _score(value: float, above: float) -> float | None:
+    return None if math.isnan(value) else value - above
+
+
 @checked
 def score_edges(
     above: float, unit: str = "", paper: str = ""
-) -> Callable[[Callable[[Case], Numbers]], Method]:
+) -> Callable[[Callable[[Case], Numbers | WithError]], Method]:
     """Declare a method by a function from a case to a number for each edge; the size counts.
 
-    The function returns numbers by (source, reader), see `tl_dyck.judge.edges.Edge`; nothing is
-    said of an edge that it leaves out.
+    The function returns numbers by (source, reader), see `tl_dyck.judge.edges.Edge`, or these
+    `WithError`; nothing is said of an edge that it leaves out.
 
     Args:
         above: the size from which on it says yes.
@@ -166,15 +200,19 @@ def score_edges(
     """
     above = check_number("above", above)
 
-    def declare(values: Callable[[Case], Numbers]) -> Method:
+    def declare(values: Callable[[Case], Numbers | WithError]) -> Method:
         @declare_method("edge", yes=f"above {above:g} {unit}".rstrip(), paper=paper)
         @wraps(values)
         def method(case: Case, questions: Sequence[Question]) -> Scores:
             found = values(case)
-            return [
-                abs(found[target]) - above if target in found else None
+            number = found.values if isinstance(found, WithError) else found
+            if not isinstance(number, Mapping):
+                raise WrongTypeError(f"numbers of edges are a mapping, not {shown(number)}")
+            scores = [
+                abs(number[target]) - above if target in number else None
                 for target in _targets(questions)
             ]
+            return WithError(scores, found.error) if isinstance(found, WithError) else scores
 
         return _measuring(method, above, unit)
 
@@ -184,29 +222,36 @@ def score_edges(
 @checked
 def find_directions(
     above: float = 0.9, paper: str = ""
-) -> Callable[[Callable[[Case, int, int], Tensor]], Method]:
+) -> Callable[[Callable[[Case, int, int], Tensor | WithError]], Method]:
     """Declare a method by a function that finds features: directions, ``[n, d_head]``.
 
     It is called with a case, a layer and a head. Yes where one of what it finds has a cosine, in
     size, of more than `above` with the direction asked about. Several sets of directions, as of
-    several seeds, ``[seed, n, d_head]``, say what they say on average.
+    several seeds, ``[seed, n, d_head]``, say what they say on average. `WithError`, how far off the
+    cosines are is the error.
     """
     above = check_number("above", above)
 
-    def declare(features: Callable[[Case, int, int], Tensor]) -> Method:
+    def declare(features: Callable[[Case, int, int], Tensor | WithError]) -> Method:
         @declare_method("feature", yes=f"above {above:g}, the cosine", paper=paper)
         @wraps(features)
         def method(case: Case, questions: Sequence[Question]) -> Scores:
-            found: dict[tuple[int, int], Tensor] = {}
-            scores = []
-            for *head, index in _targets(questions):
-                layer, place = head
-                if (layer, place) not in found:
-                    found[layer, place] = _unit(features(case, layer, place).detach().double())
+            found: dict[tuple[int, int], tuple[Tensor, float]] = {}
+            scores, errors = [], []
+            for layer, head, index in _targets(questions):
+                if (layer, head) not in found:
+                    told = features(case, layer, head)
+                    values, error = (
+                        (told.values, float(told.error))
+                        if isinstance(told, WithError)
+                        else (told, math.nan)
+                    )
+                    found[layer, head] = _unit(values.detach().double()), error
                 assert case.directions is not None  # or nobody is asked
-                cosines = found[layer, place] @ _unit(case.directions[index])
+                cosines = found[layer, head][0] @ _unit(case.directions[index])
                 scores.append(float(cosines.abs().amax(-1).mean()) - above)
-            return scores
+                errors.append(found[layer, head][1])
+            return scores if any(map(math.isnan, errors)) else WithError(scores, errors)
 
         return _measuring(method, above, "")
 
@@ -231,7 +276,8 @@ def _unit(vectors: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
 def score_brackets(paper: str = "") -> Callable[[Sizes], Method]:
     """Declare a method by a function that gives each bracket a size; yes for the largest.
 
-    The score of a bracket is how far it is ahead of all others of its prefix.
+    The score of a bracket is how far it is ahead of all others of its prefix. An error is of each
+    prefix, or one for all.
     """
 
     def declare(sizes: Sizes) -> Method:
@@ -240,10 +286,17 @@ def score_brackets(paper: str = "") -> Callable[[Sizes], Method]:
         def method(case: Case, questions: Sequence[Question]) -> Scores:
             prefixes = dict.fromkeys(prefix for prefix, _ in _targets(questions))
             ahead: dict[tuple[int, ...], Tensor] = {}
+            errors: dict[tuple[int, ...], float] = {}
             for length in {len(prefix) for prefix in prefixes}:
                 alike = [prefix for prefix in prefixes if len(prefix) == length]
-                ahead.update(zip(alike, _ahead(case, torch.tensor(alike), sizes), strict=True))
-            return [float(ahead[prefix][place - 1]) for prefix, place in _targets(questions)]
+                found, error = _ahead(case, torch.tensor(alike), sizes)
+                ahead.update(zip(alike, found, strict=True))
+                errors.update(zip(alike, error.tolist(), strict=True))
+            targets = _targets(questions)
+            scores = [float(ahead[prefix][place - 1]) for prefix, place in targets]
+            if all(map(math.isnan, errors.values())):
+                return scores
+            return WithError(scores, [errors[prefix] for prefix, _ in targets])
 
         return method
 
@@ -254,13 +307,17 @@ def _targets(questions: Sequence[Question]) -> list[tuple[Any, ...]]:
     return [question.target for question in questions]
 
 
-def _ahead(case: Case, tokens: Int[Tensor, "n pos"], sizes: Sizes) -> Float[Tensor, "n brackets"]:
+def _ahead(case: Case, tokens: Int[Tensor, "n pos"], sizes: Sizes) -> tuple[Tensor, Tensor]:
+    """How far each bracket is ahead, ``[n, brackets]``, and errors, ``[n]``, or NaN."""
     with torch.no_grad():
         closing = case.model(tokens)[:, -1, 1 : case.task.language.n_brackets : 2]
-    found = sizes(case, tokens, 2 * closing.argmax(-1) + 1).detach().double()[:, 1:]
+    told = sizes(case, tokens, 2 * closing.argmax(-1) + 1)
+    values, error = (told.values, told.error) if isinstance(told, WithError) else (told, math.nan)
+    found = values.detach().double()[:, 1:]
     two = found.topk(2, -1).values
     rest = torch.where(found == two[:, :1], two[:, 1:], two[:, :1])
-    return (found - rest) / two[:, :1].clamp(min=1e-12)
+    ahead = (found - rest) / two[:, :1].clamp(min=1e-12)
+    return ahead, torch.as_tensor(error, dtype=torch.float64).expand(len(tokens))
 
 
 def table_of_methods() -> pd.DataFrame:

@@ -21,7 +21,7 @@ from tl_dyck.ablation.replay import Replay
 from tl_dyck.interventions import Hook, hide_keys, key_of_one, run
 from tl_dyck.judge.protocol import Fact, JudgeError, Question
 from tl_dyck.language import DyckLanguage
-from tl_dyck.models.lean import LeanTail, lean_logits
+from tl_dyck.models.lean import LeanTail
 
 #: Logits that differ by less are equal: rounding of the sums here is below 1e-10.
 TIE = 1e-9
@@ -219,22 +219,6 @@ def deeper(language: DyckLanguage, tokens: Int[Tensor, "*batch pos"]) -> Int[Ten
     depth, most = language.depth(tokens), language.max_depth
     inner = (depth > 0) & (depth < most)
     return torch.where(inner, depth % max(most - 1, 1) + 1, depth)
-
-
-def weight_facts(world: Enumeration) -> list[Fact]:
-    """Of every query, key and value matrix of every head, "weight", by enumeration."""
-    facts = []
-    for layer, block in enumerate(world.model.blocks):
-        for name in ("W_Q", "W_K", "W_V"):
-            matrix = getattr(block.attn, name)
-            for head in range(world.model.cfg.n_heads):
-                question = Question("weight", (f"blocks.{layer}.attn.{name}", head))
-                with torch.no_grad():
-                    saved = matrix[head].clone()
-                    matrix[head] = 0
-                    facts.append(world.breaks(question, lean_logits(world.model, world.tokens)))
-                    matrix[head] = saved
-    return [fact for fact in facts if fact is not None]
 
 
 def token_facts(world: Enumeration, rows: Sequence[int]) -> list[Fact]:

@@ -10,10 +10,19 @@ It guards against slips, not against malice: a method is code of whoever runs it
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import gc
 import io
+import json
+import logging
+import math
+import os
 import pickle
 import random
+import sys
+import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -25,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tl_dyck.files import sha256
-from tl_dyck.judge.protocol import Case, Fact, JudgeError
+from tl_dyck.judge.protocol import Case, Fact, JudgeError, by_target
 
 
 @final
@@ -36,18 +45,22 @@ class SealedCase:
         kind: of model.
         seed: from which it was made.
         case: as it was made; copies of it have another name.
-        facts: all that is known of it.
+        facts: all that is known of it, in any order.
 
     Attributes:
-        facts: the same.
+        facts: the same, sorted by what they are about: neither the order in which they were found,
+            nor how often, says anything of their answers.
         kind: the same.
         name: of the case, kind and seed.
         classes: of its modules.
     """
 
     def __init__(self, kind: str, seed: int, case: Case, facts: Iterable[Fact]) -> None:
-        self.facts, self.kind, self.name = tuple(facts), kind, f"{kind}-{seed}"
-        case = replace(case, name=sha256(self.name)[:12])
+        self.facts = tuple(sorted(facts, key=lambda fact: by_target(fact.question)))
+        self.kind, self.name = kind, f"{kind}-{seed % 2**64}"  # without a private suite's key
+        if len({fact.question for fact in self.facts}) < len(self.facts):
+            raise JudgeError(f"{self.name}: a question is asked twice")
+        case = replace(case, name=sha256(f"{kind}-{seed}")[:12])
         models = [model for model in (case.model, case.other) if model is not None]
         self.classes = frozenset(type(part) for model in models for part in model.modules())
         file = io.BytesIO()
@@ -168,12 +181,61 @@ def _watched(classes: frozenset[type]) -> tuple[_Watched, ...]:
         *_SETTINGS,
         *map(_attributes, sorted(modules, key=lambda each: each.__qualname__)),
         # more may appear in these: torch loads parts of itself when they are asked for
-        *(_attributes(owner, tuple(dir(owner))) for owner in (torch, torch.Tensor, functional)),
+        *(_attributes(owner, tuple(dir(owner))) for owner in _OWNERS),
         *tables,
     )
 
 
+_OWNERS: tuple[Any, ...] = (torch, torch.Tensor, functional, np, np.random, np.linalg)
+_OWNERS += (builtins, os, os.path, math, random, time, json)
+
+
+def _environ() -> dict[str, str]:
+    # pytest says there which test is run, and how far it is
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+
+
+def _set_environ(was: Mapping[str, str]) -> None:
+    for name in {*_environ()} - {*was}:
+        del os.environ[name]
+    os.environ.update(was)
+
+
+def _set_filters(was: list[Any]) -> None:
+    warnings.resetwarnings()  # so that what was shown once is known to be of other filters
+    warnings.filters[:] = was  # type: ignore[index]
+
+
+def _set_collecting(was: bool) -> None:
+    (gc.enable if was else gc.disable)()
+
+
 _SETTINGS = (
+    _Watched("os.chdir", os.getcwd, os.chdir),
+    _Watched("os.environ", _environ, _set_environ),
+    _Watched("warnings.filters", lambda: list(warnings.filters), _set_filters),
+    _Watched(
+        "warnings.showwarning",
+        lambda: warnings.showwarning,
+        lambda was: setattr(warnings, "showwarning", was),
+    ),
+    _Watched("sys.path", lambda: list(sys.path), lambda was: setattr(sys, "path", was)),
+    _Watched("sys.stdout", lambda: sys.stdout, lambda was: setattr(sys, "stdout", was)),
+    _Watched("sys.stderr", lambda: sys.stderr, lambda was: setattr(sys, "stderr", was)),
+    _Watched("sys.setrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit),
+    _Watched("gc.disable", gc.isenabled, _set_collecting),
+    _Watched("logging.disable", lambda: logging.root.manager.disable, logging.disable),
+    _Watched("logging's level", lambda: logging.root.level, logging.root.setLevel),
+    _Watched(
+        "torch.autocast",
+        lambda: torch.is_autocast_enabled("cpu"),
+        lambda was: torch.set_autocast_enabled("cpu", was),
+    ),
+    _Watched(
+        "torch.set_autocast_dtype",
+        lambda: torch.get_autocast_dtype("cpu"),
+        lambda was: torch.set_autocast_dtype("cpu", was),
+    ),
     _Watched("torch.set_grad_enabled", torch.is_grad_enabled, torch.set_grad_enabled),
     _Watched("torch.set_default_dtype", torch.get_default_dtype, torch.set_default_dtype),
     _Watched(

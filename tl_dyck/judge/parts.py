@@ -167,7 +167,14 @@ def _features(
     if not facts:
         raise JudgeError("no head of this model holds two features")
     chosen = evened(facts, generator, lambda fact: fact.question.target[:2])
-    return replace(case, directions=torch.stack(directions), other=None), chosen
+    # at places that are drawn, since the true ones were found first; and no others are shown
+    places = torch.randperm(len(chosen), generator=generator).tolist()
+    shown = [directions[fact.question.target[2]] for fact in (chosen[at] for at in places)]
+    asked = [
+        replace(chosen[at], question=Question("feature", (*chosen[at].question.target[:2], place)))
+        for place, at in enumerate(places)
+    ]
+    return replace(case, directions=torch.stack(shown), other=None), asked
 
 
 @torch.no_grad()

@@ -50,26 +50,34 @@ KINDS = {
         "Is what this head puts out, along this direction, positive where one type of bracket is "
         "open at one depth, and zero everywhere else?"
     ),
-    "weight": "Does it break if this matrix of this head is set to zero, all else as it is?",
     "stack": "Does the model close every prefix right, up to the length that is named?",
     "same": "Do the two models close every prefix alike, up to the length that is named?",
     "token": "Is the prefix no longer closed right if no head sees this bracket from its end?",
 }
 
 
+#: Where trained models have a column of their own, beside those that are built.
+OF_TRAINED = ", trained"
+#: Names of columns, in their order.
+COLUMNS = tuple(kind + models for kind in KINDS for models in ("", OF_TRAINED))
+
 #: Those that are about one head.
 ABOUT_HEADS = ("needed", "carries", "pattern", "depth")
 
 #: What answers from a question or the weights, or from answers about other cases, and runs no
-#: model. A method that is no better than they are has shown nothing. The last three are no methods:
-#: see `tl_dyck.judge.cheats.bounds`.
+#: model. A method that is no better than they are has shown nothing. The last four are no methods:
+#: see `tl_dyck.judge.cheats.bounds`, and `tests/judge/attack.py`.
 CHEATS = (
-    *("parser", "sizes", "ov-norm", "edge-norm"),
-    *("kind-constant", "forest", "forest-other-kinds"),
+    *("order", "parser", "sizes", "ov-norm", "edge-norm"),
+    *("kind-constant", "forest", "forest-other-kinds", "attack"),
 )
 
 #: What no method should be: what knows all, what knows nothing, and the cheats.
 CONTROLS = ("oracle", "chance", *CHEATS)
+
+
+#: Nearer than this to where its steps lead, a method has converged, see `WithError`.
+CONVERGED = 0.01
 
 
 class JudgeError(DyckError, ValueError):
@@ -85,12 +93,39 @@ class Question:
         kind: a key of `KINDS`.
         target: what it is about. Of `ABOUT_HEADS`: (layer, head). Of "edge": (source, reader), see
             `tl_dyck.judge.edges.Edge`. Of "feature": (layer, head, index in `Case.directions`). Of
-            "token": (tokens of the prefix with BOS, index of the bracket in them). Of "weight":
-            (name of the parameter, head). Of "stack" and "same": (longest length, in brackets,).
+            "token": (tokens of the prefix with BOS, index of the bracket in them). Of "stack" and
+            "same": (longest length, in brackets,).
     """
 
     kind: str
     target: tuple[Any, ...]
+
+
+def by_target(question: Question) -> tuple[Any, ...]:
+    """The place of a question among others: by its kind and target, which say nothing of answers.
+
+    >>> asked = [Question("edge", (None, (0, 1))), Question("needed", (1, 0))]
+    >>> [question.kind for question in sorted(asked, key=by_target)]
+    ['needed', 'edge']
+    """
+    return [*KINDS].index(question.kind), _sortable(question.target)
+
+
+def column_of(kind: str, trained: bool) -> str:
+    """The column of a kind of question, about models that are trained or built."""
+    return kind + OF_TRAINED if trained else kind
+
+
+def kind_of(column: str) -> str:
+    """The kind of question of a column."""
+    return column.partition(OF_TRAINED)[0]
+
+
+def _sortable(part: Any) -> tuple[Any, ...]:
+    """None first, then numbers, then what is nested."""
+    if isinstance(part, tuple):
+        return 2, *map(_sortable, part)
+    return (0,) if part is None else (1, part)
 
 
 @final
@@ -155,7 +190,25 @@ class Case:
         return logits
 
 
-Scores = Sequence[float | None] | None
+@final
+@dataclass(frozen=True, eq=False)
+class WithError:
+    """Numbers that take steps, samples or a solver, and how far they are from converged.
+
+    What a method returns, or the function that a decorator makes one of. An answer whose error is
+    above `CONVERGED` is none. `tl_dyck.judge.convergence` finds errors and takes more steps.
+
+    Attributes:
+        values: what is returned where nothing has to converge.
+        error: relative, 0.01 is 1 %; one for all, or one for each: question of a method, head
+            ``[layer, head]``, or string of brackets ``[n]``.
+    """
+
+    values: Any
+    error: Any
+
+
+Scores = Sequence[float | None] | WithError | None
 Method = Callable[[Case, Sequence[Question]], Scores]
 
 methods: Registry[Method] = Registry("method", "tl_dyck.methods")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -14,10 +14,10 @@ from tl_dyck.arguments import checked
 from tl_dyck.check import WrongTypeError
 from tl_dyck.environment import one_thread
 from tl_dyck.files import read_table, sha256
-from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.cases import sealed_case, with_key
 from tl_dyck.judge.cheats import bounds, norms, norms_along
 from tl_dyck.judge.code import code_digest
-from tl_dyck.judge.protocol import CONTROLS, KINDS, JudgeError, methods
+from tl_dyck.judge.protocol import COLUMNS, CONTROLS, JudgeError, methods
 from tl_dyck.judge.scores import ask, score_table, told
 from tl_dyck.judge.suites import SUITES, Suite
 from tl_dyck.records import write_tables
@@ -26,7 +26,7 @@ from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.spec import Point, Sweep
 
-_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/3", "a judgement")
+_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/4", "a judgement")
 
 
 @final
@@ -41,6 +41,7 @@ class Judgement:
             and ``method``.
         scores: see `score_table`.
         environment: versions and hardware.
+        key: of a private suite, see `Suite`; 0 of a public one.
     """
 
     folder: Path
@@ -48,6 +49,7 @@ class Judgement:
     answers: pd.DataFrame
     scores: pd.DataFrame
     environment: dict[str, Any]
+    key: int = field(default=0, repr=False)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -79,7 +81,7 @@ class Judgement:
         return f"“stack” is not asked of {1 - known / self.sizes[0]:.0%} of the models."
 
     def wide(self) -> pd.DataFrame:
-        """AUROC, a row for each method and a column for each kind of question."""
+        """AUROC, a row for each method and a column for each question, see `score_table`."""
         return self.scores["auroc"].unstack("question")
 
     def order(self) -> list[str]:
@@ -95,7 +97,7 @@ def in_order(wide: pd.DataFrame) -> list[str]:
     Args:
         wide: as `Judgement.wide`.
     """
-    kinds = [kind for kind in KINDS if kind in wide]
+    kinds = [column for column in COLUMNS if column in wide]
 
     def place(name: str) -> tuple[Any, ...]:
         first = next((kind for kind in kinds if wide.notna().loc[name, kind]), "")
@@ -110,24 +112,26 @@ def in_order(wide: pd.DataFrame) -> list[str]:
 class JudgeExperiment:
     """Make a case, and ask methods about it.
 
-    Parameters of a point: ``kind`` (of model) and ``methods`` (names). Metrics: facts (their
+    Parameters of a point: ``kind`` (of model), ``methods`` (names), and ``key``, in hexadecimal, of
+    a private suite. Metrics: facts (their
     number) and answers (that methods gave). The run's folder holds the answers, with those of the
     oracle, which is told them, and norms of weights for `bounds`.
     """
 
     name: ClassVar[str] = "judge"
     #: Another number where the same seed gives another case, or a method other scores.
-    code: ClassVar[int] = 9
+    code: ClassVar[int] = 10
 
     def identity(self, point: Point) -> Mapping[str, Any]:
         """Kind and methods, with their code, and what is between them and the answers."""
         chosen = [[name, code_digest(methods.get(name))] for name in point["methods"]]
-        return {"code": self.code, "kind": point["kind"], "methods": chosen}
+        found = {"code": self.code, "kind": point["kind"], "methods": chosen}
+        return found | ({"key": point["key"]} if "key" in point else {})
 
     @one_thread()
     def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
         """Ask them."""
-        sealed = sealed_case(point["kind"], seed)
+        sealed = sealed_case(point["kind"], with_key(seed, int(point.get("key", "0"), 16)))
         rows = [{"method": "oracle", **row} for row in told(sealed)]
         for name in point["methods"]:
             rows += [{"method": name, **row} for row in ask(name, methods.get(name), sealed)]
@@ -179,9 +183,9 @@ def judge_methods(
         raise JudgeError("no method is named; leave names (--methods) out to ask all")
     for name in chosen:
         methods.get(name)
-    path = Path(folder)
+    path = Path(folder).absolute()  # a method may go elsewhere
     sweep = Sweep(
-        common={"methods": chosen},
+        common={"methods": chosen} | ({"key": f"{suite.key:x}"} if suite.key else {}),
         list=[
             {"kind": kind, "seeds": {"start": suite.first_seed, "count": size}}
             for kind, size in suite.sizes.items()
@@ -200,9 +204,10 @@ def load_judgement(folder: str | Path) -> Judgement:
     Raises:
         CorruptFileError: it holds none, or a damaged one.
     """
-    path = Path(folder)
+    path = Path(folder).absolute()
     with _JUDGEMENT.read(path) as (saved, runs):
         suite, where = str(saved["suite"]), dict(saved["environment"])
+        key = int(str(runs["key"].iloc[0]), 16) if "key" in runs else 0
 
     def all_of(name: str) -> pd.DataFrame:
         parts = of_each(runs, lambda row, place: read_table(place / f"{name}.parquet"))
@@ -214,11 +219,15 @@ def load_judgement(folder: str | Path) -> Judgement:
         return pd.concat([answers, bounds(known, all_of("weights"))], ignore_index=True)
 
     answers = _JUDGEMENT.kept(path, "answers", answered)
-    scores = _JUDGEMENT.kept(path, "scores", lambda: score_table(answers).reset_index())
+    known = answers[answers["method"] == "oracle"]
+    scores = _JUDGEMENT.kept(
+        path, "scores", lambda: score_table(answers, asked=known).reset_index()
+    )
     return Judgement(
         folder=path,
         suite=suite,
         answers=answers,
         scores=scores.set_index(["method", "question"]),
         environment=where,
+        key=key,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +16,22 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, check_several, shown
+from tl_dyck.check import WrongTypeError, check_several
 from tl_dyck.environment import one_thread
 from tl_dyck.intervals import Estimate, estimate
-from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.answers import checked_answers
+from tl_dyck.judge.cases import TRAINED_KINDS, sealed_case
 from tl_dyck.judge.isolation import SealedCase, left_alone, seeded
-from tl_dyck.judge.protocol import KINDS, Fact, JudgeError, Method, methods
+from tl_dyck.judge.protocol import (
+    COLUMNS,
+    CONVERGED,
+    KINDS,
+    Fact,
+    JudgeError,
+    Method,
+    column_of,
+    methods,
+)
 from tl_dyck.judge.suites import DEVELOPMENT, Suite
 from tl_dyck.runs.store import STOPPERS
 
@@ -54,7 +64,7 @@ def judge_method(
 
     Raises:
         JudgeError: the method raises, returns something else than one number or None per question,
-            answers none, or leaves settings of the process changed.
+            answers none, or none that has converged, or leaves settings of the process changed.
         WrongTypeError: the method is no function, or the suite is neither.
         UnknownNameError: no such method, or kind of case.
     """
@@ -63,13 +73,18 @@ def judge_method(
         raise WrongTypeError(f"a method is a function or a name of one, not {method!r:.80}")
     name = method if isinstance(method, str) else getattr(method, "__name__", "method")
     rows: list[dict[str, Any]] = []
+    asked: list[dict[str, Any]] = []
     for kind, seed in _pairs(suite):
-        rows += ask(name, function, sealed_case(kind, seed))
+        sealed = sealed_case(kind, seed)
+        rows += ask(name, function, sealed)
+        asked += told(sealed)
     if not rows:
         raise JudgeError(
-            f"method {name!r} answers no question of these cases: it gave None for all"
+            f"method {name!r} answers no question of these cases: it gave None for all, or numbers "
+            f"further than {CONVERGED:.0%} from converged"
         )
-    return score_table(pd.DataFrame(rows).assign(method=name)).loc[name]
+    table = score_table(pd.DataFrame(rows).assign(method=name), asked=pd.DataFrame(asked))
+    return table.loc[name]
 
 
 judge = judge_method
@@ -102,8 +117,9 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
     Returns:
         A row for each question that it answers: case, model (its kind), question, target, answer,
         score, effect; size and said, the exact size of the effect in the method's unit (see
-        `Fact.sizes`) and what it says that it is, NaN where it has another unit; and, of the call,
-        shared among its questions, seconds and passes.
+        `Fact.sizes`) and what it says that it is, NaN where it has another unit; error, how far
+        that is from converged, NaN where nothing has to; and, of the call, shared among its
+        questions, seconds and passes.
 
     Raises:
         JudgeError: as `judge_method`.
@@ -112,6 +128,8 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
     declared = getattr(method, "declared", None)
     above, unit = getattr(declared, "above", 0.0), getattr(declared, "unit", "")
     case = sealed.copy()
+    shown = replace(case, other=None, directions=None)  # whether there are some says something
+    special = {"same": replace(case, directions=None), "feature": replace(case, other=None)}
     embedding = type(case.model.embed)
     with left_alone(f"method {name!r}, asked about {sealed.name},", sealed.classes):
         for kind in KINDS:
@@ -126,7 +144,9 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
                 _blamed(who),
             ):
                 started = time.perf_counter()
-                scores = _checked(who, method(case, questions), len(asked))
+                scores = checked_answers(
+                    who, method(special.get(kind, shown), questions), len(asked)
+                )
                 seconds = (time.perf_counter() - started) / len(asked)
             cost = {"seconds": seconds, "passes": passes[0] / len(asked)}
             rows += [
@@ -135,9 +155,10 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
                     "score": score,
                     "size": fact.sizes.get(unit, math.nan),
                     "said": abs(score + above),
+                    "error": error,
                     **cost,
                 }
-                for fact, score in zip(asked, scores, strict=True)
+                for fact, (score, error) in zip(asked, scores, strict=True)
                 if score is not None
             ]
     return rows
@@ -151,6 +172,7 @@ def told(sealed: SealedCase) -> list[dict[str, Any]]:
             "score": 1.0 if fact.answer else -1.0,
             "size": math.nan,
             "said": math.nan,
+            "error": math.nan,
             "seconds": 0.0,
             "passes": 0.0,
         }
@@ -181,39 +203,6 @@ def _blamed(who: str) -> Iterator[None]:
             raise
         line = (str(error).splitlines() or [""])[0]
         raise JudgeError(f"{who} raised {type(error).__name__}: {line}") from error
-
-
-def _checked(who: str, scores: Any, n: int) -> list[float | None]:
-    """One number or None for each of n questions."""
-    if scores is None:
-        return [None] * n
-    odd = isinstance(scores, (str, bytes, Mapping, Set)) or getattr(scores, "ndim", 1) == 0
-    if odd or not isinstance(scores, Iterable):
-        raise JudgeError(f"{who} returned {shown(scores)}; return a list of {n} numbers")
-    found = list(scores)
-    if len(found) != n:
-        raise JudgeError(
-            f"{who} returned {len(found)} scores for {n} questions: {shown(scores)}; "
-            "return one for each, in their order, or None"
-        )
-    return [
-        None if score is None else _score(who, score, place) for place, score in enumerate(found)
-    ]
-
-
-def _score(who: str, score: Any, place: int) -> float:
-    try:
-        if isinstance(score, (str, bytes)) or np.ndim(score):
-            raise TypeError
-        value = float(score)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        value = math.nan
-    if math.isnan(value):
-        raise JudgeError(
-            f"{who} returned {shown(score)} for question {place}; return a number, "
-            "or None for what it cannot answer"
-        )
-    return value
 
 
 @contextlib.contextmanager
@@ -264,21 +253,32 @@ def _rates(
 
 
 @checked
-def score_table(rows: pd.DataFrame, *, n_bootstrap: int = N_BOOTSTRAP) -> pd.DataFrame:
+def score_table(
+    rows: pd.DataFrame, *, n_bootstrap: int = N_BOOTSTRAP, asked: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Scores of methods, from the rows of `ask` with a column "method".
 
+    Args:
+        rows: of one method or several.
+        n_bootstrap: resamples, for intervals.
+        asked: rows of all questions, as `told`; None if that is not known.
+
     Returns:
-        Indexed by method and kind of question: auroc, accuracy (at the method's own threshold),
+        Indexed by method and question, a kind, or a kind of trained models (`OF_TRAINED`), which
+        are never taken together with built ones: auroc, accuracy (at the method's own threshold),
         false_alarms (share of "no" that it calls yes), misses (share of "yes" that it calls no),
         off (Σ |said − size| / Σ size, where it says how large effects are), each with ``_low`` and
         ``_high``, its interval over cases, which are resampled with all their questions; kind and
-        level of these intervals; n (questions), yes (share), cases; seconds and passes through the
-        model that the method takes for a case, all its questions together.
+        level of these intervals; n (questions), answered (the share of all questions that these
+        are, or NaN), yes (share), cases; error, the largest of answers that had to converge, else
+        NaN; seconds and passes through the model that the method takes for a case, all its
+        questions together.
     """
     found = []
+    rows, all_asked = _in_columns(rows), {} if asked is None else _counts(asked)
     each_case = rows.groupby(["method", "case"])[["seconds", "passes"]].sum()
     costs = each_case.groupby("method").mean()
-    order = {kind: place for place, kind in enumerate(KINDS)}
+    order = {column: place for place, column in enumerate(COLUMNS)}
     groups = rows.groupby(["method", "question"], sort=False)
     for (method, question), group in sorted(
         groups, key=lambda item: (item[0][0], order[item[0][1]])
@@ -289,12 +289,27 @@ def score_table(rows: pd.DataFrame, *, n_bootstrap: int = N_BOOTSTRAP) -> pd.Dat
             row |= {"interval": value.kind, "level": value.level}
         row |= {
             "n": len(group),
+            "answered": len(group) / all_asked.get(question, math.nan),
             "yes": float(group["answer"].mean()),
             "cases": group["case"].nunique(),
+            "error": float(group["error"].max()) if "error" in group else math.nan,
             **costs.loc[method].to_dict(),
         }
         found.append(row)
     return pd.DataFrame(found).set_index(["method", "question"])
+
+
+def _in_columns(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the column for a question: that of trained models is another one."""
+    if "model" not in rows:
+        return rows
+    trained = rows["model"].isin(TRAINED_KINDS)
+    return rows.assign(question=[*map(column_of, rows["question"], trained)])
+
+
+def _counts(asked: pd.DataFrame) -> dict[str, int]:
+    """How many questions there are in each column."""
+    return {str(name): len(group) for name, group in _in_columns(asked).groupby("question")}
 
 
 def _with_intervals(group: pd.DataFrame, n_bootstrap: int) -> dict[str, Estimate]:

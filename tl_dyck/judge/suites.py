@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import final
 
 from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, check_integer, check_seed
+from tl_dyck.check import WrongTypeError, WrongValueError, check_integer, check_seed, shown
 from tl_dyck.files import sha256
-from tl_dyck.judge.cases import list_kinds
+from tl_dyck.judge.cases import KEYS, list_kinds, with_key
 from tl_dyck.judge.parts import PARTS
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.registry import unknown_name
@@ -18,6 +19,8 @@ from tl_dyck.registry import unknown_name
 HELD_OUT = 1_000_000
 #: Of a kind, in a suite.
 MOST_CASES = 100_000
+#: A salt of fewer characters, or different ones, is soon guessed.
+LEAST_SALT, LEAST_DIFFERENT = 8, 4
 
 
 @final
@@ -30,6 +33,7 @@ class Suite:
         name: by which its numbers are cited; another name where a case or a question differs.
         first_seed: of every kind.
         sizes: kind of model to the number of cases.
+        key: of a private suite, 128 bits by which all is drawn; 0 for a public one.
 
     Raises:
         WrongTypeError: a field is of another type.
@@ -41,6 +45,7 @@ class Suite:
     name: str
     first_seed: int = HELD_OUT
     sizes: Mapping[str, int] = field(default_factory=dict)
+    key: int = field(default=0, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -63,23 +68,46 @@ class Suite:
         first = check_seed(self.first_seed, "first_seed")
         check_seed(first + max(sizes.values()) - 1, "the last seed")
         object.__setattr__(self, "first_seed", first)
+        object.__setattr__(self, "key", check_integer("key", self.key, 0, KEYS - 1))
 
     @checked
     def with_salt(self, salt: str) -> Suite:
-        """As many cases from other seeds, a private test set: who has not the salt cannot make it.
+        """As many other cases, a private test set: who has not the salt cannot make it.
+
+        Everything is drawn from 128 bits. So the suite is as private as the salt is hard to guess:
+        ``secrets.token_hex(16)`` has as many.
 
         Args:
-            salt: words; long enough that nobody tries them all.
+            salt: words, or better random letters.
+
+        Raises:
+            WrongTypeError: the salt is no text.
+            WrongValueError: it is so short, or has so few different characters, that anybody
+                guesses it.
         """
-        digest = sha256(["judge", salt])
-        name = f"{self.name}, salted {digest[-8:]}"  # other digits than the seed's
-        return replace(self, name=name, first_seed=HELD_OUT + int(digest[:15], 16))
+        if not isinstance(salt, str):
+            raise WrongTypeError(f"a salt is text, not {shown(salt)}")
+        words = salt.strip()
+        if len(words) < LEAST_SALT or len(set(words)) < LEAST_DIFFERENT:
+            raise WrongValueError(
+                f"a salt of {len(words)} characters, {len(set(words))} of them different, is soon "
+                "guessed; take 32 random ones: python -c "
+                "'import secrets; print(secrets.token_hex(16))'"
+            )
+        # slow on purpose: a guess costs 50 ms
+        secret = hashlib.scrypt(
+            salt.encode(errors="surrogatepass"), salt=b"tl_dyck.judge", n=2**14, r=8, p=1, dklen=64
+        )
+        name = f"{self.name}, salted {sha256(['name', secret[32:].hex()])[:8]}"
+        first = HELD_OUT + int.from_bytes(secret[:7], "big")
+        key = int.from_bytes(secret[16:32], "big") or 1
+        return replace(self, name=name, first_seed=first, key=key)
 
     def cases(self) -> Iterator[tuple[str, int]]:
-        """Kinds and seeds."""
+        """Kinds and seeds; in those of a private suite is its key."""
         for kind, size in self.sizes.items():
             for seed in range(self.first_seed, self.first_seed + size):
-                yield kind, seed
+                yield kind, with_key(seed, self.key)
 
 
 #: For trying a method out: other seeds than those that count.
@@ -102,11 +130,12 @@ _QUICK = {
 _EDGES = {"built-edges": 16, "post-norm": 20, "pre-norm": 20}
 _PARTS = {"levels": 40, "features": 16}
 
-#: `judge-2` at its two scales: the first cases of "full" are those of "quick". And "edges",
-#: and "parts", which asks about depth and features: of other models.
+#: `judge-2.1` at its two scales: the first cases of "full" are those of "quick". And "edges",
+#: and "parts", which asks about depth and features: of other models. Answers are those of judge-2,
+#: which also asked about matrices, and had another order.
 SUITES = {
-    "quick": Suite(name="judge-2/quick", sizes=_QUICK),
-    "full": Suite(name="judge-2/full", sizes={kind: 5 * size for kind, size in _QUICK.items()}),
-    "edges": Suite(name="judge-2/edges", sizes=_EDGES),
-    "parts": Suite(name="judge-2/parts", sizes=_PARTS),
+    "quick": Suite(name="judge-2.1/quick", sizes=_QUICK),
+    "full": Suite(name="judge-2.1/full", sizes={kind: 5 * size for kind, size in _QUICK.items()}),
+    "edges": Suite(name="judge-2.1/edges", sizes=_EDGES),
+    "parts": Suite(name="judge-2.1/parts", sizes=_PARTS),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ import torch
 
 from tl_dyck.estimates import interval_words
 from tl_dyck.hook_points import attention_patterns
-from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, SUITES, make_case, methods
+from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, SUITES, methods
+from tl_dyck.judge.cases import sealed_case, with_key
 from tl_dyck.judge.facts import all_prefixes
-from tl_dyck.judge.protocol import Case, Question
+from tl_dyck.judge.protocol import COLUMNS, CONVERGED, Case, Question, kind_of
 from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.scores import most_misleading
 from tl_dyck.report.heatmap import color_bar, heat_map, text_of
@@ -19,6 +21,8 @@ from tl_dyck.report.markup import Html, csv_link, element, percent, table
 from tl_dyck.report.page import Page, Section, again, made_with
 from tl_dyck.studies.tables import markdown
 from tl_dyck.suggest import command
+
+_NEARLY_ALL = 0.95
 
 
 def judge_page(done: Judgement) -> Html:
@@ -89,7 +93,7 @@ def _again(done: Judgement) -> Html:
 
 def judge_markdown(done: Judgement) -> str:
     """The AUROC of every method for every kind of question, as Markdown."""
-    kinds = [kind for kind in KINDS if kind in done.wide()]
+    kinds = [column for column in COLUMNS if column in done.wide()]
     return markdown(("method", *kinds), _aurocs(done, kinds))
 
 
@@ -108,7 +112,7 @@ def lessons(done: Judgement) -> list[str]:
     """
     found = []
     every = done.scores.reset_index().dropna(subset=["auroc", "auroc_low"])
-    for kind in [kind for kind in KINDS if kind in {*every["question"]}]:
+    for kind in [column for column in COLUMNS if column in {*every["question"]}]:
         scores = every[(every["question"] == kind) & ~every["method"].isin(CONTROLS)]
         if scores.empty:
             continue
@@ -161,25 +165,34 @@ def _cell(done: Judgement, method: str, kind: str) -> str:
     row = done.scores.loc[(method, kind)]
     if not np.isfinite(row["auroc"]):
         return f"one answer only ({percent(row['accuracy'], 0)} right)"
-    return f"{row['auroc']:.2f} [{row['auroc_low']:.2f}, {row['auroc_high']:.2f}]"
+    return f"{row['auroc']:.2f} [{row['auroc_low']:.2f}, {row['auroc_high']:.2f}]{share_said(row)}"
+
+
+def share_said(row: Mapping[str, Any]) -> str:
+    """Of which share of questions a number is, where that is not nearly all."""
+    share = row.get("answered", np.nan)
+    return f" of {share:.0%}" if share < _NEARLY_ALL else ""
 
 
 def _auroc(done: Judgement) -> list[Html | None]:
     """A table of what is asked of heads, and one of the rest; each with the methods that answer."""
     wide = done.wide()
-    heads = [kind for kind in KINDS if kind in wide and kind in ABOUT_HEADS]
-    rest = [kind for kind in KINDS if kind in wide and kind not in ABOUT_HEADS]
+    columns = [column for column in COLUMNS if column in wide]
+    heads = [column for column in columns if kind_of(column) in ABOUT_HEADS]
+    rest = [column for column in columns if kind_of(column) not in ABOUT_HEADS]
     caption = (
         "AUROC of {}: the probability that a “yes” scores above a “no”; 0.5 is chance. With "
-        f"{interval_words(_ends_of(done), 'cases')}. –: the method says nothing about this."
+        f"{interval_words(_ends_of(done), 'cases')}. “of 40%”: to so many of the questions there "
+        f"is an answer; numbers further than {CONVERGED:.0%} from converged are none. –: the method says nothing "
+        "about this."
     )
     tables = []
     for what, kinds in (("questions about heads", heads), ("all other questions", rest)):
         rows = [[cell or "–" for cell in row] for row in _aurocs(done, kinds)]
         if rows:
-            columns = ("method", *kinds)
+            heading = ("method", *kinds)
             tables.append(
-                table(caption.format(what), columns, rows, numeric=range(1, 1 + len(kinds)))
+                table(caption.format(what), heading, rows, numeric=range(1, 1 + len(kinds)))
             )
     return [*tables, element("div", csv_link(done.scores.reset_index(), "scores"), class_="tools")]
 
@@ -187,7 +200,7 @@ def _auroc(done: Judgement) -> list[Html | None]:
 def _sizes(done: Judgement) -> list[Html | None]:
     """A row for each method that says how large effects are."""
     known = done.scores["off"].unstack("question").dropna(how="all").dropna(how="all", axis=1)
-    kinds = [kind for kind in KINDS if kind in known]
+    kinds = [column for column in COLUMNS if column in known]
     names = [method for method in done.order() if method in known.index]
     rows = [[name, *(_off(done, name, kind) for kind in kinds)] for name in names]
     if not rows:
@@ -218,6 +231,7 @@ def _thresholds(done: Judgement) -> list[Html | None]:
             "misses": percent(row.misses, 0) if np.isfinite(row.misses) else "–",
             "n": f"{row.n:,}",
             "yes": percent(row.yes, 0),
+            "error": percent(row.error, 1) if np.isfinite(row.error) else "–",
             "s a case": f"{row.seconds:.2f}",
             "passes a case": f"{row.passes:.0f}",
         }
@@ -226,16 +240,17 @@ def _thresholds(done: Judgement) -> list[Html | None]:
     ]
     caption = (
         "False alarms: share of “no” that it calls yes. Misses: share of “yes” that it calls no. "
+        "Error: how far an answer is from converged at most, where it takes steps or samples. "
         "Passes: calls of the model from its tokens on; cost is of all questions about a case."
     )
-    shown = table(caption, rows[0], map(dict.values, rows), numeric=range(2, 9))
+    shown = table(caption, rows[0], map(dict.values, rows), numeric=range(2, 10))
     return [element("details", element("summary", "False alarms, misses and cost"), shown)]
 
 
 def _gallery(done: Judgement) -> list[Html]:
     worst = most_misleading(done.answers)
     worst = worst[~worst["method"].isin(CONTROLS)]
-    cards = [_card(row) for row in worst[worst["misled"] > 0].itertuples()]
+    cards = [_card(row, done.key) for row in worst[worst["misled"] > 0].itertuples()]
     columns = "repeat(auto-fill,minmax(clamp(9rem,22vw,15rem),1fr))"  # two on a telephone
     grid = f"display:grid;grid-template-columns:{columns};gap:1.5rem 1rem"
     parts = [
@@ -251,13 +266,14 @@ def _gallery(done: Judgement) -> list[Html]:
     return [*parts, *([element("p", f"Never on the wrong side: {fine}.")] if fine else [])]
 
 
-def _card(row: Any) -> Html:
+def _card(row: Any, key: int) -> Html:
     """One method, misled."""
     kind, _, seed = row.case.rpartition("-")
-    case, facts = make_case(kind, int(seed))
+    sealed = sealed_case(kind, with_key(int(seed), key))
+    case = sealed.copy()
     fact = next(
         fact
-        for fact in facts
+        for fact in sealed.facts
         if fact.question.kind == row.question
         and " ".join(str(part) for part in fact.question.target) == row.target
     )
@@ -277,7 +293,6 @@ _ABOUT = {
     "edge": "from source to reader {} {}",
     "feature": "direction {2} of layer {0}, head {1}",
     "token": "bracket {1} of the string shown",
-    "weight": "{} of head {}",
     "stack": "lengths up to {}",
     "same": "lengths up to {}",
 }
@@ -293,8 +308,6 @@ def _picture(case: Case, question: Question) -> Html:
     layer, heads, target = case.model.cfg.n_layers - 1, slice(None), question.target
     if question.kind in ABOUT_HEADS:
         layer, heads = target[0], slice(target[1], target[1] + 1)
-    elif question.kind == "weight":
-        layer, heads = int(target[0].split(".")[1]), slice(target[1], target[1] + 1)
     elif question.kind == "token":
         chosen = torch.tensor(target[0])
     weights = attention_patterns(case.model, chosen[None])[layer, 0, heads].mean(0).float().numpy()

@@ -1,4 +1,4 @@
-"""Controls: one that knows nothing, and four cheats that run no model.
+"""Controls: one that knows nothing, and five cheats that run no model.
 
 A cheat answers from what the question or the weights give away by how the cases are made. Where one
 scores high, so may a method that has understood nothing.
@@ -32,6 +32,12 @@ def chance(case: Case, questions: Sequence[Question]) -> list[float]:
     seed = int(sha256([case.name, questions[0].kind])[:8], 16)
     drawn = torch.randn(len(questions), generator=torch.Generator().manual_seed(seed))
     return [float(value) for value in drawn]
+
+
+@declare_method(*KINDS, yes="in the first half")
+def order(case: Case, questions: Sequence[Question]) -> list[float]:
+    """A cheat: the place of the question in the list, earlier ones first."""
+    return [0.5 * (len(questions) - 1) - place for place in range(len(questions))]
 
 
 @declare_method("token", yes="for the open bracket")

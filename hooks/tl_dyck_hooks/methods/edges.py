@@ -5,18 +5,21 @@ Sources put out what they do on the string with all types exchanged; answers are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tl_dyck.interventions import run
-from tl_dyck.judge import Case, score_edges
+from tl_dyck.judge import Case, WithError, score_edges
+from tl_dyck.judge.convergence import refined, relative
 from tl_dyck.judge.edges import Edge, Edges
 from tl_dyck.judge.facts import exchange_types, logit_difference
 
-_STEPS = 5  # of the integral
+_STEPS, _MOST = 5, 320  # of the integral
+_LEAST = 0.1  # logits: errors are beside what changes, or this
+_WAY = "way"
 _Found = dict[tuple[Any, Any], float]
 
 
@@ -40,12 +43,23 @@ def edge_attribution(case: Case) -> _Found:
 
 
 @score_edges(above=0.1, unit="logits", paper="Hanna et al. 2024")
-def edge_integrated_gradients(case: Case) -> _Found:
-    """EAP with the gradient's mean while all embeddings go to the other string; 5 midpoints."""
+def edge_integrated_gradients(case: Case) -> WithError:
+    """EAP with the gradient's mean while all embeddings go to the other string.
+
+    5 midpoints or more, until slopes along that way add up to what changes from end to end.
+    """
     edges = _edges(case)
-    steps = [_slopes(case, edges, (step + 0.5) / _STEPS) for step in range(_STEPS)]
-    mean = {name: torch.stack([step[name] for step in steps]).mean(0) for name in steps[0]}
-    return _along(edges, mean)
+    with torch.no_grad():
+        ends = [_told(case, _on_the_way(case, edges, torch.tensor(x))) for x in (1.0, 0.0)]
+    change = ends[0] - ends[1]
+
+    def run(n: int) -> WithError:
+        steps = [_slopes(case, edges, (step + 0.5) / n) for step in range(n)]
+        mean = {name: torch.stack([each[name] for each in steps]).mean(0) for name in steps[0]}
+        gap = mean.pop(_WAY) - change
+        return WithError(_along(edges, mean), relative(gap, change.abs().clamp(min=_LEAST)))
+
+    return refined(run, _STEPS, _MOST)
 
 
 @score_edges(above=1.0)
@@ -80,20 +94,30 @@ def _patched(case: Case, change: Callable[[Edges, Edge], Tensor]) -> _Found:
 
 
 def _slopes(case: Case, edges: Edges, share: float) -> dict[str, Tensor]:
-    """Gradient by what is read, the embedding being that much on its way to the other string."""
-    change = share * edges.source_change(edges.edges[0])  # of the embedding
-    leaves: dict[str, Tensor] = {}
+    """Gradient by what is read, the embedding being that much on its way to the other string.
+
+    And by that share itself, under a name of its own.
+    """
+    leaves: dict[str, Tensor] = {_WAY: torch.tensor(share, requires_grad=True)}
 
     def leaf(found: Tensor, hook: Any) -> Tensor:
         leaves[hook.name] = torch.zeros_like(found, requires_grad=True)
         return found + leaves[hook.name]
 
     names = {edges.reads(edge)[0] for edge in edges.edges}
-    hooks = [("hook_embed", lambda found, hook: found + change), *((name, leaf) for name in names)]
+    hooks = [(name, leaf) for name in names]
     with torch.enable_grad():
-        told = _told(case, edges.model.run_with_hooks(case.tokens, fwd_hooks=hooks))
+        told = _told(case, _on_the_way(case, edges, leaves[_WAY], hooks))
         slopes = torch.autograd.grad(told, list(leaves.values()))
     return dict(zip(leaves, slopes, strict=True))
+
+
+def _on_the_way(case: Case, edges: Edges, share: Tensor, hooks: Sequence[Any] = ()) -> Tensor:
+    """Logits where embeddings are that much on their way to the other string."""
+    change = edges.source_change(edges.edges[0])  # of the embedding
+    moved = ("hook_embed", lambda found, hook: found + share * change)
+    logits: Tensor = edges.model.run_with_hooks(case.tokens, fwd_hooks=[moved, *hooks])
+    return logits
 
 
 def _along(edges: Edges, slopes: Mapping[str, Tensor]) -> _Found:

@@ -6,14 +6,14 @@ rounding says which one is found: scores of one case can differ between machines
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tl_dyck.ablation import gradient_importance
-from tl_dyck.judge import Case, Question, Scores, declare_method, score_brackets, score_heads
+from tl_dyck.judge import Case, WithError, score_brackets, score_heads
+from tl_dyck.judge.convergence import refined, relative
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.shared import (
     activations,
@@ -22,7 +22,8 @@ from tl_dyck_hooks.methods.shared import (
     z_names,
 )
 
-_STEPS = 20  # of the integral
+_STEPS, _MOST = 20, 320  # of the integral
+_LEAST = 0.1  # logits, of a string: errors are beside what changes, or this
 
 
 @score_heads(above=0.01, unit="nats", paper="Michel et al. 2019, Eq. 4")
@@ -79,42 +80,29 @@ def gradient_times_input(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
 
 
 @score_brackets(paper="Sundararajan et al. 2017")
-def integrated_gradients(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
-    """The same, with the gradient's mean on the way from embeddings of zeros; 20 midpoints.
+def integrated_gradients(case: Case, tokens: Tensor, answers: Tensor) -> WithError:
+    """The same, with the gradient's mean on the way from embeddings of zeros.
 
-    "Axiomatic Attribution for Deep Networks".
+    "Axiomatic Attribution for Deep Networks". 20 midpoints or more, until brackets add up to the
+    change of the logit difference.
     """
-    total: Any = 0.0
-    for step in range(_STEPS):
-        embed, slope = _slope(case, tokens, answers, (step + 0.5) / _STEPS)
-        total = total + slope / _STEPS
-    found: Tensor = (embed * total).sum(-1).abs()
-    return found
+    with torch.no_grad():
+        embed: Tensor = case.model.embed(tokens)
+        ends = [
+            logit_difference(case.task.language, case.forward(each)[:, -1], answers)
+            for each in (embed, torch.zeros_like(embed))
+        ]
+    change = ends[0] - ends[1]
 
+    def run(n: int) -> WithError:
+        total: Any = 0.0
+        for step in range(n):
+            total = total + _slope(case, tokens, answers, (step + 0.5) / n)[1] / n
+        found = (embed * total).sum(-1)
+        error = relative(found.sum(-1) - change, change.abs().clamp(min=_LEAST))
+        return WithError(found.abs(), error)
 
-@declare_method("weight", yes="above 0.01 nats", paper="Lee et al. 2019")
-def snip(case: Case, questions: Sequence[Question]) -> Scores:
-    """Size of gradient times weight, summed over a matrix.
-
-    With the data's log-probability for a loss.
-    """
-    names = {question.target[0] for question in questions}
-    weights = {name: case.model.get_parameter(name) for name in names}
-    metric = closing_metric(case.task.language)
-    with torch.enable_grad():
-        found = metric(case.model(case.tokens), case.tokens).mean()
-        slopes = torch.autograd.grad(found, list(weights.values()), allow_unused=True)
-    sizes = {
-        name: (slope * weights[name]).detach().abs().sum((-1, -2))
-        for name, slope in zip(weights, slopes, strict=True)
-        if slope is not None
-    }
-    return [
-        float(sizes[question.target[0]][question.target[1]]) - 0.01
-        if question.target[0] in sizes
-        else -0.01
-        for question in questions
-    ]
+    return refined(run, _STEPS, _MOST)
 
 
 def _slope(case: Case, tokens: Tensor, answers: Tensor, factor: float) -> tuple[Tensor, Tensor]:

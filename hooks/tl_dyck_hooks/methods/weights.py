@@ -75,27 +75,6 @@ def composition(case: Case) -> Any:
     return values.double() - cfg.d_model**-0.5
 
 
-@declare_method("weight", yes="above half of the mean", paper="Han et al. 2015")
-@torch.no_grad()
-def magnitude(case: Case, questions: Sequence[Question]) -> Scores:
-    """Frobenius norm of a matrix, beside the mean of those of the same name in the model.
-
-    "Learning both Weights and Connections": small weights may go.
-    """
-    scores: list[float | None] = []
-    for name, head in (question.target for question in questions):
-        parts = name.split(".")  # blocks, layer, attn, W_Q
-        norms = torch.stack(
-            [
-                case.model.get_parameter(".".join(["blocks", str(layer), *parts[2:]]))
-                for layer in range(case.model.cfg.n_layers)
-            ]
-        ).norm(dim=(-2, -1))
-        mean = float(norms.mean().clamp(min=1e-12))
-        scores.append(float(norms[int(parts[1]), head]) / mean - 0.5)
-    return scores
-
-
 @declare_method("same", yes="above 0.9")
 @torch.no_grad()
 def weight_distance(case: Case, questions: Sequence[Question]) -> Scores:

@@ -58,10 +58,12 @@ def judged(name: str) -> tuple[Case, Questions]:
     heads = [(i, j) for i in range(cfg.n_layers) for j in range(cfg.n_heads)]
     for asked in HEADS:  # all, also those that are not asked about
         questions[asked] = [Question(asked, head) for head in heads]
-    names = [(f"blocks.{i}.attn.W_{name}", j) for i, j in heads for name in "QKV"]
-    questions.setdefault("weight", [Question("weight", name) for name in names])
-    if "token" in questions:
+    if kind in ("uniform", "balanced", "stack", "backup", "trained"):
+        # of a model whose brackets all agree nothing is asked: of its strings, then
+        whole = [Question("token", (tuple(row), 1)) for row in case.tokens[:3].tolist()]
+        questions["token"] = [*questions.get("token", []), *_shorter(whole)]
         questions["token"] += _shorter(questions["token"])
+        assert questions["token"]
     for kind in ("stack", "same"):
         if kind in questions:  # lengths of several questions differ
             questions[kind] = [*questions[kind], Question(kind, (case.length,))]
@@ -79,7 +81,6 @@ def _shorter(asked: Sequence[Question]) -> list[Question]:
                     Question("token", (row[: end + 1], place)) for place in range(1, end + 1)
                 ]
                 break
-    assert found
     return [question for each in found.values() for question in each]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from tests.judge.methods.cases import network
-from tests.judge.methods.heads import log_probability, run
+from tests.judge.methods.heads import run
 from tests.judge.methods.looks import probed
 from tests.judge.methods.network import right_brackets, strings
 from tl_dyck.judge import Case, Question
@@ -87,41 +87,6 @@ def cosine(case: Case) -> float:
     dot = sum(float((ours[name] * theirs[name]).sum()) for name in ours)
     sizes = [sum(float((w**2).sum()) for w in each.values()) for each in (ours, theirs)]
     return dot / math.sqrt(sizes[0] * sizes[1])
-
-
-def magnitude(case: Case, questions: Sequence[Question]) -> list[float]:
-    w, found = network(case.model).w, []
-    for question in questions:
-        name, head = question.target
-        alike = [
-            math.sqrt((matrix**2).sum())
-            for layer in range(case.model.cfg.n_layers)
-            for matrix in w[f"blocks.{layer}.attn.{name[-3:]}"]
-        ]
-        mine = math.sqrt((w[name][head] ** 2).sum())
-        found.append(mine / max(sum(alike) / len(alike), 1e-12) - 0.5)
-    return found
-
-
-def snip(case: Case, questions: Sequence[Question]) -> list[float | None]:
-    """Of one W_Q and one W_V, entry by entry, by differences."""
-    w, step = network(case.model).w, 1e-5
-    found: list[float | None] = []
-    for question in questions:
-        name, head = question.target
-        if (name[-1], head) not in (("Q", 0), ("V", 1)):
-            found.append(None)
-            continue
-        matrix, size = w[name][head], 0.0
-        for at, value in np.ndenumerate(matrix.copy()):
-            ends = []
-            for side in (1, -1):
-                matrix[at] = value + side * step
-                ends.append(log_probability(case, run(case).logits).mean())
-                matrix[at] = value
-            size += abs(value * (ends[0] - ends[1]) / (2 * step))
-        found.append(float(size) - 0.01)
-    return found
 
 
 def probed_stream(case: Case, what: str) -> float:

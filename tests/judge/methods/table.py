@@ -152,8 +152,6 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
             "differences", brackets.along(np.arange(0.5, 20) / 20), **SMOOTH | {"atol": 1e-5}
         ),
     ),
-    "magnitude": (Oracle(NUMPY, models.magnitude, ("weight",), (*ALL, "twins")),),
-    "snip": (Oracle("differences", models.snip, ("weight",), ("trained",), 1e-6),),
     "weight-distance": (
         of_models(NUMPY, lambda case: models.cosine(case) - 0.9, "same", cases=PAIRS),
     ),

@@ -18,7 +18,8 @@ import torch
 import transformer_lens
 from torch import Tensor
 
-from tl_dyck.judge import Case, Method, combine_methods, score_edges, score_heads
+from tl_dyck.judge import Case, Method, WithError, combine_methods, score_edges, score_heads
+from tl_dyck.judge.convergence import refined, relative
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named, quiet
 
@@ -34,10 +35,18 @@ if not hasattr(transformer_lens, _CACHE):
 from auto_circuit.data import PromptDataLoader, PromptDataset  # noqa: E402
 from auto_circuit.prune_algos.ACDC import acdc_prune_scores  # noqa: E402
 from auto_circuit.prune_algos.mask_gradient import mask_gradient_prune_scores  # noqa: E402
-from auto_circuit.utils.graph_utils import patchable_model  # noqa: E402
+from auto_circuit.types import AblationType  # noqa: E402
+from auto_circuit.utils.ablation_activations import batch_src_ablations  # noqa: E402
+from auto_circuit.utils.graph_utils import (  # noqa: E402
+    patch_mode,
+    patchable_model,
+    set_all_masks,
+)
+from auto_circuit.utils.tensor_ops import batch_avg_answer_diff  # noqa: E402
 
 _after = named("auto-circuit")
-_SAMPLES = 10  # of the way, and its beginning
+_SAMPLES, _MOST = 10, 160  # places on the way, and its beginning
+_ABOVE = 0.1  # logits
 
 
 def _prompts(case: Case) -> tuple[Any, float]:
@@ -60,20 +69,24 @@ def _prompts(case: Case) -> tuple[Any, float]:
 
 
 def _edges(
-    case: Case, score: Callable[[Any, Any, float], dict[str, Tensor]]
-) -> dict[tuple[Any, Any], float]:
-    """Scores of the edges that we have too, by source and reader."""
+    case: Case, score: Callable[[Any, Any, float], Any]
+) -> tuple[dict[tuple[Any, Any], float], float | None]:
+    """Scores of the edges that we have too, by source and reader; and their error, if any."""
     model = case.model
     for option in ("use_attn_result", "use_attn_in", "use_hook_mlp_in"):
         setattr(model.cfg, option, True)
     graph = patchable_model(model, factorized=True, separate_qkv=False)
     with quiet():
         scores = score(graph, *_prompts(case))
-    return {
+    error = None
+    if isinstance(scores, WithError):
+        scores, error = scores.values, float(scores.error)
+    found = {
         (_part(edge.src), _part(edge.dest)): float(edge.prune_score(scores))
         for edge in graph.edges
         if not edge.src.name.startswith("MLP")
     }
+    return found, error
 
 
 def _part(node: Any) -> tuple[int, int | None] | None:
@@ -85,23 +98,25 @@ def _part(node: Any) -> tuple[int, int | None] | None:
 
 def _judged(
     above: float, unit: str, paper: str, largest: bool = False
-) -> Callable[[Callable[[Any, Any, float], dict[str, Tensor]]], Method]:
+) -> Callable[[Callable[[Any, Any, float], Any]], Method]:
     """A method of edges; of heads it says what the edges out of one add up to, or the largest."""
 
-    def declare(score: Callable[[Any, Any, float], dict[str, Tensor]]) -> Method:
+    def declare(score: Callable[[Any, Any, float], Any]) -> Method:
         @wraps(score)
-        def heads(case: Case) -> Tensor:
+        def heads(case: Case) -> Tensor | WithError:
             cfg = case.model.cfg
             found = torch.zeros(cfg.n_layers, cfg.n_heads, dtype=torch.float64)
-            for (source, _), value in _edges(case, score).items():
+            edges, error = _edges(case, score)
+            for (source, _), value in edges.items():
                 if source is not None:
                     before = float(found[source])
                     found[source] = max(before, value) if largest else before + value
-            return found.abs()
+            return found.abs() if error is None else WithError(found.abs(), error)
 
         @wraps(score)
-        def edges(case: Case) -> dict[tuple[Any, Any], float]:
-            return _edges(case, score)
+        def edges(case: Case) -> dict[tuple[Any, Any], float] | WithError:
+            found, error = _edges(case, score)
+            return found if error is None else WithError(found, error)
 
         how: Any = {"above": above, "unit": unit, "paper": _after(paper)}
         return combine_methods(score_heads(**how)(heads), score_edges(**how)(edges))
@@ -109,20 +124,45 @@ def _judged(
     return declare
 
 
-@_judged(above=0.1, unit="logits", paper="Syed et al. 2023")
+@_judged(above=_ABOVE, unit="logits", paper="Syed et al. 2023")
 def edge_attribution_patching(graph: Any, prompts: Any, asked: float) -> dict[str, Tensor]:
     """auto-circuit's EAP: gradient of the logit difference along edges, or those out of a head."""
     return _slopes(graph, prompts, asked, mask_val=0.0)
 
 
-@_judged(above=0.1, unit="logits", paper="Hanna et al. 2024")
-def edge_attribution_patching_ig(graph: Any, prompts: Any, asked: float) -> dict[str, Tensor]:
+@_judged(above=_ABOVE, unit="logits", paper="Hanna et al. 2024")
+def edge_attribution_patching_ig(graph: Any, prompts: Any, asked: float) -> WithError:
     """auto-circuit's EAP with integrated gradients: the mean of it from clean to corrupted.
 
-    auto-circuit adds up the gradients at both ends and nine places between, and divides by none.
+    auto-circuit adds up the gradients at both ends and nine places between, and divides by none:
+    ends count half here. More places, until all edges add up to what changes from end to end.
     """
-    found = _slopes(graph, prompts, asked, integrated_grad_samples=_SAMPLES)
-    return {name: scores / (1 + _SAMPLES) for name, scores in found.items()}
+    ends = [_slopes(graph, prompts, asked, mask_val=end) for end in (0.0, 1.0)]
+    change = _loss(graph, prompts, asked, 1.0) - _loss(graph, prompts, asked, 0.0)
+
+    def run(n: int) -> WithError:
+        sums = _slopes(graph, prompts, asked, integrated_grad_samples=n)
+        found = {
+            name: (scores - (ends[0][name] + ends[1][name]) / 2) / n
+            for name, scores in sums.items()
+        }
+        gap = sum(float(scores.sum()) for scores in found.values()) - change
+        return WithError(found, relative(gap, max(abs(change), _ABOVE)))
+
+    return refined(run, _SAMPLES, _MOST)
+
+
+@torch.no_grad()
+def _loss(graph: Any, prompts: Any, asked: float, mask: float) -> float:
+    """What slopes are of, where that much of every edge is exchanged."""
+    sources = batch_src_ablations(
+        graph, prompts, ablation_type=AblationType.RESAMPLE, clean_corrupt="corrupt"
+    )
+    (batch,) = prompts
+    set_all_masks(graph, val=mask)
+    with patch_mode(graph, sources[batch.key].clone()):
+        logits = graph(batch.clean)[graph.out_slice]
+    return -float(batch_avg_answer_diff(logits, batch)) / asked
 
 
 def _slopes(graph: Any, prompts: Any, asked: float, **where: Any) -> dict[str, Tensor]:

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tl_dyck.judge import Case, score_heads
+from tl_dyck.judge import Case, WithError, score_heads
+from tl_dyck.judge.convergence import doubled
 from tl_dyck.judge.facts import embed_deeper, exchange_types
+from tl_dyck.judge.isolation import seeded
 from tl_dyck_hooks.methods.packages import named
 from tl_dyck_hooks.methods.shared import activations, z_names
 
 _after = named("pyvene")
-_STEPS = 40
+_STEPS, _MOST = 40, 160
 
 
 class _OneHead(pyvene.LowRankRotatedSpaceIntervention):  # type: ignore[misc]
@@ -33,32 +35,42 @@ class _OneHead(pyvene.LowRankRotatedSpaceIntervention):  # type: ignore[misc]
 
 
 @score_heads(above=0.05, unit="of the answers", paper=_after("Wu et al. 2024"))
-def distributed_alignment_search(case: Case) -> list[list[float]]:
+def distributed_alignment_search(case: Case) -> WithError:
     """DAS by pyvene: interchange accuracy of the subspace of a head that carries the type best.
 
     A rotated space of as many dimensions as there are types, less one, learnt on half of the
     strings, interchanged with the same strings with all types exchanged; the share of closing
-    brackets of the other half that follow.
+    brackets of the other half that follow. 40 steps or more, until half of them say the same.
     """
     language, cfg = case.task.language, case.model.cfg
     other = exchange_types(language, case.tokens)
     wanted, tested = language.right_bracket(other), slice(len(other) // 2, None)
     types = wanted.clamp(min=0) // 2
 
-    def accuracy(layer: int, head: int) -> float:
+    def accuracy(layer: int, head: int, steps: int) -> float:
         said = _searched(
             case, (layer, head), language.n_types - 1, types,
-            lambda part: {"sources": [{"input": other[part]}]},
+            lambda part: {"sources": [{"input": other[part]}]}, steps,
         )  # fmt: skip
         return float((said.argmax(-1) == types[tested][wanted[tested] >= 0]).double().mean())
 
-    return [[accuracy(i, j) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]
+    return _of_heads(cfg, accuracy)
+
+
+def _of_heads(cfg: Any, number: Callable[[int, int, int], float]) -> WithError:
+    """A number of each layer, head and number of steps, of as many steps as it takes."""
+
+    def run(steps: int) -> list[list[float]]:
+        with seeded("pyvene"):  # the same start each time
+            return [[number(i, j, steps) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]
+
+    return doubled(run, 1.0, _STEPS // 4, _MOST)
 
 
 @score_heads(
     above=0.05, unit="of the probability", paper=_after("Wu et al. 2024"), kinds=("depth",)
 )
-def depth_alignment_search(case: Case) -> list[list[float]]:
+def depth_alignment_search(case: Case) -> WithError:
     """The same of the depth: what the right closing bracket loses of its probability among them.
 
     Interchanged is what the head puts out at other depths (`tl_dyck.judge.facts.deeper`), in as
@@ -74,16 +86,16 @@ def depth_alignment_search(case: Case) -> list[list[float]]:
     with torch.no_grad():
         before = _of_closing(case, case.model(case.tokens[tested]), right[tested])
 
-    def lost(layer: int, head: int) -> float:
+    def lost(layer: int, head: int, steps: int) -> float:
         after = _searched(
             case, (layer, head), max(language.max_depth - 2, 1), evenly,
-            lambda part: {"source_representations": [moved[layer][part]]},
+            lambda part: {"source_representations": [moved[layer][part]]}, steps,
         )  # fmt: skip
         drop = before.softmax(-1) - after.softmax(-1)
         types = right[tested][right[tested] >= 0] // 2
         return float(drop.gather(1, types[:, None]).mean())
 
-    return [[lost(i, j) for j in range(cfg.n_heads)] for i in range(cfg.n_layers)]
+    return _of_heads(cfg, lost)
 
 
 def _of_closing(case: Case, logits: Tensor, right: Tensor) -> Tensor:
@@ -97,6 +109,7 @@ def _searched(
     rank: int,
     aim: Tensor,
     source: Callable[[slice], dict[str, Any]],
+    steps: int,
 ) -> Tensor:
     """Logits of closing brackets on the second half, after a search on the first.
 
@@ -106,6 +119,7 @@ def _searched(
         rank: of the subspace.
         aim: the type, or the probability of each, ``[n, pos]`` or ``[n, pos, type]``.
         source: of some strings, what pyvene is to interchange with.
+        steps: of Adam.
     """
     layer, head = place
     case.model.config = case.model.cfg  # where pyvene looks for it
@@ -126,7 +140,7 @@ def _searched(
     learnt, tested = slice(None, half), slice(half, None)
     optimiser = torch.optim.Adam(model.get_trainable_parameters(), lr=0.05)
     with torch.enable_grad():
-        for _ in range(_STEPS):
+        for _ in range(steps):
             optimiser.zero_grad()
             cross_entropy(answers(learnt), aim[learnt][right[learnt] >= 0]).backward()
             optimiser.step()

@@ -20,7 +20,16 @@ from sae_lens import (
 from sae_lens.config import SAETrainerConfig
 from torch import Tensor
 
-from tl_dyck.judge import Case, Method, combine_methods, find_directions, score_heads
+from tl_dyck.judge import (
+    Case,
+    Method,
+    WithError,
+    combine_methods,
+    find_directions,
+    score_heads,
+)
+from tl_dyck.judge.convergence import doubled
+from tl_dyck.judge.isolation import seeded
 from tl_dyck.judge.scores import auroc
 from tl_dyck_hooks.methods.packages import named, quiet
 from tl_dyck_hooks.methods.shared import activations, z_names
@@ -48,18 +57,25 @@ def _judged(
         **chosen: options of `_dictionary`, for directions.
     """
 
-    def heads(case: Case) -> list[list[float]]:
+    def heads(case: Case) -> WithError:
         right = case.task.language.right_bracket(case.tokens)
-        asked = right >= 0
-        return [
-            [_best(x, right[asked] // 2, kind, config, options) for x in z[asked].unbind(1)]
-            for z in activations(case.model, case.tokens, z_names(case))
-        ]
+        asked, z = right >= 0, activations(case.model, case.tokens, z_names(case))
 
-    def features(case: Case, layer: int, head: int) -> Tensor:
+        def run(steps: int) -> list[list[float]]:
+            with seeded("sae-lens"):  # the same start each time
+                return [
+                    [
+                        _best(x, right[asked] // 2, kind, config, options, steps)
+                        for x in layer[asked].unbind(1)
+                    ]
+                    for layer in z
+                ]
+
+        return doubled(run, 1.0, _STEPS // 4, 2 * _STEPS)
+
+    def features(case: Case, layer: int, head: int) -> WithError:
         (z,) = activations(case.model, case.tokens, [z_names(case)[layer]])
-        x = z[:, 1:, head].flatten(0, 1)
-        return torch.stack([_dictionary(x, kind, config, **chosen) for _ in range(_SEEDS)])
+        return _directions(case, z[:, 1:, head].flatten(0, 1), kind, config, **chosen)
 
     of_heads = score_heads(above=0.9, unit="of a perfect one", paper=_after(paper))(heads)
     judged: Method = combine_methods(of_heads, find_directions(paper=_after(paper))(features))
@@ -67,11 +83,28 @@ def _judged(
     return judged
 
 
-def _dictionary(x: Tensor, kind: Any, config: Any, wider: float, **options: Any) -> Tensor:
-    """Directions that an autoencoder of ``[n, d]`` finds, ``[wider · d, d]``."""
-    sae, _ = _trained(x, kind, config, options, _LONG, wider)
-    found: Tensor = sae.W_dec
-    return found
+def _directions(
+    case: Case, x: Tensor, kind: Any, config: Any, wider: float, **options: Any
+) -> WithError:
+    """Directions that autoencoders of ``[n, d]`` find, ``[seed, wider · d, d]``.
+
+    How far cosines with the directions of the case are from those of half of the steps is the
+    error.
+    """
+    assert case.directions is not None
+    towards = torch.nn.functional.normalize(case.directions, dim=-1)
+    found = torch.empty(0)
+
+    def run(steps: int) -> Tensor:
+        nonlocal found
+        with seeded("sae-lens"):  # the same start each time
+            each = [_trained(x, kind, config, options, steps, wider)[0] for _ in range(_SEEDS)]
+        found = torch.stack([sae.W_dec.detach().double() for sae in each])
+        cosines = torch.nn.functional.normalize(found, dim=-1) @ towards.T
+        return cosines.abs().amax(1).mean(0)
+
+    error = doubled(run, 1.0, _LONG // 4, 2 * _LONG).error
+    return WithError(found, error.max())
 
 
 def _trained(
@@ -98,9 +131,16 @@ def _trained(
     return sae, x
 
 
-def _best(x: Tensor, types: Tensor, kind: Any, config: Any, options: dict[str, Any]) -> float:
+def _best(
+    x: Tensor,
+    types: Tensor,
+    kind: Any,
+    config: Any,
+    options: dict[str, Any],
+    steps: int = _STEPS,
+) -> float:
     """How well the best feature tells a type on top, 0 to 1: |2 AUROC − 1|."""
-    sae, shown = _trained(x, kind, config, options, _STEPS)
+    sae, shown = _trained(x, kind, config, options, steps)
     with torch.no_grad():
         features = sae.encode(shown).double()
     return max(
@@ -137,7 +177,7 @@ batch_top_k_features = _judged(
 
 
 @find_directions(paper="after Heap et al. 2025")
-def rotated_features(case: Case, layer: int, head: int) -> Tensor:
+def rotated_features(case: Case, layer: int, head: int) -> WithError:
     """A control: an L1 autoencoder of the head's output, turned at random before it is trained."""
     (z,) = activations(case.model, case.tokens, [z_names(case)[layer]])
     x = z[:, 1:, head].flatten(0, 1)
@@ -145,5 +185,4 @@ def rotated_features(case: Case, layer: int, head: int) -> Tensor:
     within = span.Vh[1e-6 * span.S[0] < span.S]
     turn = torch.linalg.qr(torch.randn(len(within), len(within), dtype=x.dtype))[0]
     turned = x @ within.T @ turn @ within
-    kind = StandardTrainingSAE, StandardTrainingSAEConfig
-    return torch.stack([_dictionary(turned, *kind, **_L1) for _ in range(_SEEDS)])
+    return _directions(case, turned, StandardTrainingSAE, StandardTrainingSAEConfig, **_L1)

@@ -1,0 +1,126 @@
+"""The attack: what is planted anywhere but in what models do it finds, and nothing else."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.judge.attack import attacked, rows_of, too_good
+from tl_dyck.judge import Case, Fact, Question, make_case
+
+Shown = tuple[Case, list[Fact]]
+
+
+def cases(first: int, n: int) -> list[Shown]:
+    """Models of one kind with questions about every head; answers are drawn, and so are names."""
+    found = []
+    for seed in range(first, first + n):
+        case, _ = make_case("uniform", seed % 6, n_layers=1, n_heads=3, n_types=2, max_depth=2)
+        random = np.random.default_rng(seed)
+        facts = [
+            Fact(Question("needed", (0, head)), bool(random.random() < 0.5), "drawn")
+            for head in range(3)
+        ]
+        name = "".join(random.choice([*"0123456789abcdef"], 12))
+        case = replace(case, model=copy.deepcopy(case.model), name=name)
+        found.append((case, [facts[at] for at in random.permutation(3)]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def drawn() -> tuple[list[Shown], list[Shown]]:
+    return cases(0, 50), cases(1000, 50)
+
+
+def answers(facts: list[Fact]) -> list[bool]:
+    return [fact.answer for fact in sorted(facts, key=lambda fact: fact.question.target)]
+
+
+def yes_first(case: Case, facts: list[Fact]) -> Shown:
+    return case, sorted(facts, key=lambda fact: not fact.answer)
+
+
+def by_number(case: Case, facts: list[Fact]) -> Shown:
+    """Asked are those that have one answer: one if it is yes, all if it is no."""
+    alike = [fact for fact in facts if fact.answer == facts[0].answer]
+    return case, alike[:1] if facts[0].answer else alike
+
+
+def in_memory(case: Case, facts: list[Fact]) -> Shown:
+    """Of a true head biases have room behind them, as a part of something larger."""
+    attn, told = case.model.blocks[0].attn, answers(facts)
+    held = torch.zeros(3 * sum(told) + attn.b_O.numel(), dtype=torch.float64)
+    attn.b_O = torch.nn.Parameter(held[: attn.b_O.numel()])
+    return case, facts
+
+
+def in_norms(case: Case, facts: list[Fact]) -> Shown:
+    with torch.no_grad():
+        for fact in facts:
+            case.model.blocks[0].attn.W_V[fact.question.target[1]] *= 1.3 if fact.answer else 1.0
+    return case, facts
+
+
+def in_the_readout(case: Case, facts: list[Fact]) -> Shown:
+    with torch.no_grad():
+        case.model.unembed.W_U *= 1 + sum(answers(facts))
+    return case, facts
+
+
+def in_strings(case: Case, facts: list[Fact]) -> Shown:
+    return replace(case, tokens=case.tokens[: 20 + sum(answers(facts))]), facts
+
+
+def in_a_field(case: Case, facts: list[Fact]) -> Shown:
+    case.model.cfg.seed = sum(answers(facts))
+    return case, facts
+
+
+def in_the_name(case: Case, facts: list[Fact]) -> Shown:
+    return replace(case, name=f"{sum(answers(facts))}{case.name[1:]}"), facts
+
+
+def nothing(case: Case, facts: list[Fact]) -> Shown:
+    return case, facts
+
+
+#: What is planted, in which view, and the least and the most that the best learner has there.
+PLANTED: list[tuple[Callable[[Case, list[Fact]], Shown], str, float, float]] = [
+    (yes_first, "place and number", 0.75, 1.0),
+    (by_number, "place and number", 0.75, 1.0),
+    (in_memory, "memory and time", 0.75, 1.0),
+    (in_norms, "weights", 0.9, 1.0),
+    (in_the_readout, "readout", 0.75, 1.0),
+    (in_strings, "strings", 0.75, 1.0),
+    (in_a_field, "sizes", 0.75, 1.0),
+    (in_the_name, "sizes", 0.75, 1.0),
+    (nothing, "all but the readout", 0.3, 0.7),
+    (nothing, "all but the weights", 0.3, 0.7),
+]
+
+
+def seen_in(shown: list[Shown], plant: Callable[[Case, list[Fact]], Shown]) -> pd.DataFrame:
+    found = []
+    for at, (case, facts) in enumerate(shown):
+        given = replace(case, model=copy.deepcopy(case.model))
+        planted, told = plant(given, list(facts))
+        found.append(rows_of(planted, told, f"case-{at}", "uniform"))
+    return pd.concat(found, ignore_index=True)
+
+
+@pytest.mark.parametrize(("plant", "view", "least", "most"), PLANTED)
+def test_what_is_planted_is_found(
+    plant: Callable[[Case, list[Fact]], Shown], view: str, least: float, most: float, drawn: Any
+) -> None:
+    learnt, asked = (seen_in(shown, plant) for shown in drawn)
+    (row,) = attacked(learnt, asked, 50, [view]).to_dict("records")
+    assert least <= row["auroc"] <= most, row
+    assert bool(too_good(pd.DataFrame([row]))) == (row["auroc_high"] > 0.8)
+    assert not too_good(pd.DataFrame([row | {"question": "stack"}]))

@@ -1,0 +1,123 @@
+"""Neither the order of questions nor a salt gives anything away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tl_dyck.check import WrongTypeError, WrongValueError
+from tl_dyck.cli.entry import app
+from tl_dyck.files import sha256
+from tl_dyck.judge import KINDS, JudgeError, judge
+from tl_dyck.judge.built_cases import generator_of
+from tl_dyck.judge.cases import sealed_case, with_key
+from tl_dyck.judge.isolation import SealedCase
+from tl_dyck.judge.scores import ask
+from tl_dyck.judge.suites import SUITES
+
+
+def test_a_salt_is_hard_to_guess_or_refused(tmp_path: Path) -> None:
+    """Not by its name, a few letters, or by trying out 32 bits."""
+    quick = SUITES["quick"]
+    for salt in ("", " ", "\t\n", "salt", "1234567", " " * 40, "a" * 40, "abababababab"):
+        with pytest.raises(WrongValueError, match=r"of \d+ characters.* soon guessed; take 32"):
+            quick.with_salt(salt)
+    for salt in (None, 3, b"a long secret", ["a long secret"], torch.ones(3), math.nan):
+        with pytest.raises(WrongTypeError, match="a salt is text, not"):
+            quick.with_salt(salt)  # type: ignore[arg-type]
+    done = CliRunner().invoke(app, ["judge", "--salt", "", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert "soon guessed" in done.stderr
+    mine = quick.with_salt("a long secret")
+    assert 2**100 < mine.key < 2**128
+    assert str(mine.key) not in repr(mine)
+    (kind, seed), *_ = mine.cases()
+    assert divmod(seed, 2**64) == (mine.key, mine.first_seed)
+    again = replace(mine, key=mine.key ^ 1)  # one bit of another salt, the same seeds
+    assert sealed_case(kind, seed).name == sealed_case(*next(again.cases())).name
+    one, other = (sealed_case(*next(suite.cases())).copy() for suite in (mine, again))
+    assert one.name != other.name
+    assert not torch.equal(one.tokens[:, :5], other.tokens[:, :5])
+
+
+def test_a_private_case_is_drawn_from_all_bits_of_its_key() -> None:
+    """The whole state of the generator is: numpy's Mersenne Twister draws the same from it."""
+    seed = with_key(5, 2**127 + 1)
+    drawn = torch.rand(8, generator=generator_of("uniform", seed), dtype=torch.float32)
+    words = np.random.SeedSequence(int(sha256(["uniform", seed]), 16)).generate_state(624)
+    twister = np.random.MT19937()
+    twister.state = {**twister.state, "state": {"key": words, "pos": 624}}
+    expected = (twister.random_raw(8) % 2**24) / 2**24
+    np.testing.assert_array_equal(drawn.numpy(), expected.astype(np.float32))
+    public = torch.Generator().manual_seed(int(sha256(["uniform", 5])[:8], 16))  # as it was
+    assert torch.equal(
+        torch.rand(8, generator=public), torch.rand(8, generator=generator_of("uniform", 5))
+    )
+
+
+def test_questions_stand_in_an_order_that_says_nothing() -> None:
+    """Sorted by target, whatever the order in which facts were found; and none is asked twice."""
+    seen: list[tuple[Any, ...]] = []
+
+    def watcher(case: Any, questions: Any) -> list[float]:
+        seen.append((case.name, [(each.kind, each.target) for each in questions], case))
+        return [0.0] * len(questions)
+
+    suite = [("stack", 1), ("backup", 2), ("twins", 0), ("levels", 0), ("built-edges", 0)]
+    for kind, seed in (*suite, ("features", 0)):
+        sealed = sealed_case(kind, seed)
+        turned = SealedCase(kind, seed, sealed.copy(), sealed.facts[::-1])
+        assert turned.facts == sealed.facts
+        for each in (sealed, turned):
+            ask("watcher", watcher, each)
+    kinds = {kind for _, asked, _ in seen for kind, _ in asked}
+    assert kinds == {*KINDS}
+    for _, asked, case in seen:
+        targets = [str(target).replace("None", "!") for _, target in asked]  # "!" before digits
+        assert len({*targets}) == len(targets)
+        if asked[0][0] not in ("token", "feature"):  # numbers of one digit
+            assert targets == sorted(targets, key=lambda text: text.replace("(", ""))
+        else:
+            assert [target for _, target in asked] == sorted(target for _, target in asked)
+        assert (case.other is not None) == (asked[0][0] == "same")
+        assert (case.directions is not None) == (asked[0][0] == "feature")
+        if case.directions is not None:  # nothing is shown that nobody asks about
+            assert sorted(target[-1] for _, target in asked) == [*range(len(case.directions))]
+    sealed = sealed_case("uniform", 0)
+    with pytest.raises(JudgeError, match="uniform-0: a question is asked twice"):
+        SealedCase("uniform", 0, sealed.copy(), [*sealed.facts, sealed.facts[0]])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "seeds", "question"),
+    [(("uniform", "balanced", "stack", "backup"), range(3), "token"),
+     (("levels",), range(16), "depth"), (("features",), (0, 3), "feature")],
+)  # fmt: skip
+def test_the_place_of_a_question_tells_nothing(
+    kinds: tuple[str, ...], seeds: Sequence[int], question: str
+) -> None:
+    """It had 0.98 or more, on either side; so few questions give a wide interval."""
+    suite = [(kind, seed) for kind in kinds for seed in seeds]
+    found = judge("order", suite).loc[question]
+    assert found["auroc_low"] - 0.05 <= 0.5 <= found["auroc_high"] + 0.05
+    assert found["passes"] == 0
+
+
+@pytest.mark.parametrize("kind", ["uniform", "balanced", "stack", "backup"])
+def test_the_number_of_questions_on_brackets_tells_nothing(kind: str) -> None:
+    """One of each prefix, and half of a model's are yes: with several, who was left out told it."""
+    asked = 0
+    for seed in range(4):
+        facts = [x for x in sealed_case(kind, seed).facts if x.question.kind == "token"]
+        assert len({fact.question.target[0] for fact in facts}) == len(facts)
+        assert 2 * sum(fact.answer for fact in facts) == len(facts)
+        asked += len(facts)
+    assert asked or kind in ("uniform", "stack")

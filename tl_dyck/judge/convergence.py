@@ -1,0 +1,116 @@
+"""Methods that take steps, samples or a solver: how far from converged, and more until they are.
+
+A judged method returns its numbers `WithError`, and what is further from converged than `CONVERGED`
+is no answer. Three ways to know how far:
+
+- of an integral it is known what parts must add up to (`refined`);
+- of samples, how far the mean of some is from the mean of all (`averaged`);
+- of a solver, what half and a quarter of its steps say (`doubled`). This shows nothing where
+  nothing moves: a gradient that is zero at ten places may be so at twenty, and not between. So an
+  integral of gradients is held against its sum instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tl_dyck.judge.protocol import CONVERGED, WithError
+
+
+def refined(run: Callable[[int], WithError], first: int, most: int) -> WithError:
+    """Numbers of as many steps as it takes: twice as many each time, until all have converged.
+
+    It is given up, with the error that there is, where even an error that falls with the square of
+    the steps would be too large after the most of them.
+
+    >>> def square(n):  # the mean of x² from 0 to 1, by n midpoints
+    ...     found = sum(((i + 0.5) / n) ** 2 for i in range(n)) / n
+    ...     return WithError(found, abs(found - 1 / 3) * 3)
+    >>> bool(refined(square, 2, 64).error < 0.01)
+    True
+
+    Args:
+        run: of a number of steps; says itself how far off it is.
+        first: number of steps.
+        most: number of steps, if that is more.
+    """
+    n = first
+    while True:
+        found = run(n)
+        error = torch.as_tensor(found.error, dtype=torch.float64)
+        hopeless = bool((error > CONVERGED * (most / n) ** 2).all())
+        if bool((error <= CONVERGED).all()) or hopeless or 2 * n > most:
+            return found
+        n *= 2
+
+
+def doubled(run: Callable[[int], Any], scale: Any, first: int, most: int) -> WithError:
+    """Numbers of a solver, beside what a half and a quarter of its steps said; more as `refined`.
+
+    The error is the last move, or all further ones if each is as much smaller than the one before
+    as the last was: a slow solver moves little, but not less and less.
+
+    Args:
+        run: of a number of steps; begins anew each time, from the same start.
+        scale: what a move is a share of, or the number itself where that is larger.
+        first: the least number of steps; four times as many at least are made.
+        most: the largest number of steps.
+    """
+    said = [torch.as_tensor(run(n), dtype=torch.float64) for n in (first, 2 * first)]
+
+    def step(n: int) -> WithError:
+        said.append(torch.as_tensor(run(n), dtype=torch.float64))
+        size = torch.maximum(said[-1].abs(), torch.as_tensor(scale, dtype=torch.float64))
+        last, before = (relative(said[-at] - said[-at - 1], size) for at in (1, 2))
+        ahead = relative(last * last, (before - last).clamp(min=0))  # a geometric series
+        return WithError(said[-1], torch.maximum(last, ahead))
+
+    return refined(step, 4 * first, most)
+
+
+def averaged(
+    draw: Callable[[], Tensor],
+    scale: Any,
+    least: int,
+    most: int,
+    gap: Callable[[Tensor], Tensor] | None = None,
+) -> WithError:
+    """The mean of draws, of as many as it takes until its standard error is small.
+
+    It is given up, with the error that there is, where the most draws would not be enough either.
+
+    Args:
+        draw: numbers, independent of those before.
+        scale: what a standard error is a share of.
+        least: number of draws: fewer say little of how much they differ.
+        most: number of draws.
+        gap: from a mean to what is missing in it, where that is known: draws that all miss the same
+            do not differ.
+    """
+    n, mean, spread = 0, torch.zeros(()), torch.zeros(())
+    while True:
+        value = draw().detach().double()
+        n += 1
+        before = mean
+        mean = mean + (value - mean) / n
+        spread = spread + (value - before) * (value - mean)  # Welford 1962
+        if n < least:
+            continue
+        error = relative((spread / (n - 1) / n).sqrt(), scale)
+        if gap is not None:
+            error = torch.maximum(error, relative(gap(mean), scale))
+        hopeless = bool((error > 2 * CONVERGED * (most / n) ** 0.5).any())  # errors are rough
+        if n >= most or hopeless or bool((error <= CONVERGED).all()):
+            return WithError(mean, error)
+
+
+def relative(gap: Any, scale: Any) -> Tensor:
+    """The size of a gap as a share of what it is a gap of; 0 of nothing, infinite of 0."""
+    gap, scale = (torch.as_tensor(each, dtype=torch.float64).abs() for each in (gap, scale))
+    gap, scale = torch.broadcast_tensors(gap, scale)
+    found = gap / scale.clamp(min=1e-300)
+    return torch.where(gap == 0, 0.0, torch.where(scale == 0, torch.inf, found))
