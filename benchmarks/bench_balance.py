@@ -14,9 +14,9 @@ from functools import partial
 from harness import heading, in_turns, options, row
 
 from tl_dyck.models import build_model, construct, get_config
+from tl_dyck.probes.balance import balance_violation
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainConfig, train
-from tl_dyck_hooks.probes import balance_violation
 
 
 def main() -> None:

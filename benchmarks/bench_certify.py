@@ -35,7 +35,7 @@ from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import emission_costs, sweep
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, weight_shapes
-from tl_dyck.text.edits import pad
+from tl_dyck_text.edits import pad
 
 VOCABULARY = 10_000
 SPACES = {

@@ -23,8 +23,8 @@ from harness import heading, options, row, save_figure
 
 from tl_dyck import certify_language, construct, get_config, load_task, train_seeds
 from tl_dyck.models import lean_logits
-from tl_dyck.plot_recipes import as_figure
-from tl_dyck.plots import COLORS, SYMBOLS, Series, curves
+from tl_dyck.plotting.plot_recipes import as_figure
+from tl_dyck.plotting.plots import COLORS, SYMBOLS, Series, curves
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainConfig
 

@@ -23,7 +23,7 @@ from typing import Any
 from harness import heading, options, row
 from joblib import cpu_count
 
-from tl_dyck.files import write_bytes
+from tl_dyck.kit.files import write_bytes
 from tl_dyck.runs import aggregate, load_results, run_sweep
 
 

@@ -22,8 +22,8 @@ from harness import clock, heading, options, row, save_figure
 from tl_dyck import build_model, construct, get_config, load_task, train_seeds
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.language.questions import ask
-from tl_dyck.plot_recipes import as_figure
-from tl_dyck.plots import COLORS, SYMBOLS, Series, curves
+from tl_dyck.plotting.plot_recipes import as_figure
+from tl_dyck.plotting.plots import COLORS, SYMBOLS, Series, curves
 from tl_dyck.training import TrainConfig
 
 

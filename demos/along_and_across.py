@@ -18,9 +18,9 @@ import torch
 
 from tl_dyck import TrainConfig, accuracy_at_length, pair_drift, run_study
 from tl_dyck.intervals import correlation, mean
-from tl_dyck.states import StateIndex
+from tl_dyck.probes.balance import state_contributions
+from tl_dyck.reading.states import StateIndex
 from tl_dyck.studies import Measurement, StudyConfig
-from tl_dyck_hooks.probes.balance_violation import state_contributions
 
 
 class Prefixes:

@@ -22,7 +22,6 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from tl_dyck.environment import environment, one_thread
 from tl_dyck.intervals import Estimate, estimate, mean, spearman
 from tl_dyck.judge import CONTROLS, Question, Suite, methods
 from tl_dyck.judge.answers import checked_answers
@@ -30,6 +29,7 @@ from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.circuits import Circuits
 from tl_dyck.judge.isolation import left_alone, seeded
 from tl_dyck.judge.suites import HELD_OUT
+from tl_dyck.kit.environment import environment, one_thread
 from tl_dyck.studies.tables import markdown
 
 n_cases = int(sys.argv[1]) if len(sys.argv) > 1 else 100

@@ -18,10 +18,10 @@ import sys
 import pandas as pd
 import torch
 
-from tl_dyck.interventions import change_activation
 from tl_dyck.judge import Case, make_case
 from tl_dyck.judge.facts import Enumeration, exchange_types, head_facts
 from tl_dyck.judge.scores import score_table
+from tl_dyck.reading.interventions import change_activation
 from tl_dyck_hooks.methods.shared import activations, logit_difference
 
 n_cases = int(sys.argv[1]) if len(sys.argv) > 1 else 12

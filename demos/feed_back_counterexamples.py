@@ -17,8 +17,8 @@ import torch.nn.functional as F
 
 from tl_dyck import certify_language, get_config, load_task, train_seeds
 from tl_dyck.certify.deadline import by_work
-from tl_dyck.environment import one_thread
 from tl_dyck.intervals import mean
+from tl_dyck.kit.environment import one_thread
 from tl_dyck.models import lean_logits
 from tl_dyck.training import TrainConfig
 

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from tl_dyck import AutomatonTask, certify_language
-from tl_dyck.environment import one_thread
-from tl_dyck.files import read_json, write_json
 from tl_dyck.intervals import mean
+from tl_dyck.kit.environment import one_thread
+from tl_dyck.kit.files import read_json, write_json
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.studies.tables import markdown
 

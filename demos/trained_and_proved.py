@@ -24,8 +24,8 @@ from tl_dyck import (
     run_study,
 )
 from tl_dyck.certify.deadline import by_work
-from tl_dyck.environment import one_thread
 from tl_dyck.intervals import correlation, mean
+from tl_dyck.kit.environment import one_thread
 from tl_dyck.studies import Measurement, StudyConfig
 from tl_dyck.studies.tables import lengths, markdown, percents
 

@@ -18,9 +18,9 @@ import numpy as np
 
 from tl_dyck import certify_language, load_task, train_seeds
 from tl_dyck.certify.deadline import by_work
-from tl_dyck.environment import one_thread
-from tl_dyck.files import read_json, write_json
 from tl_dyck.intervals import mean
+from tl_dyck.kit.environment import one_thread
+from tl_dyck.kit.files import read_json, write_json
 from tl_dyck.studies.tables import markdown
 from tl_dyck.training import TrainConfig
 

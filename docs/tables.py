@@ -47,7 +47,7 @@ Record = dict[str, Any]
 
 def record_claims(folder: Path) -> Record:
     """What `tl-dyck reproduce` left."""
-    from tl_dyck.records import finite_rows
+    from tl_dyck.kit.records import finite_rows
     from tl_dyck.studies.reproduction import load_reproduction
 
     done = load_reproduction(folder)
@@ -428,7 +428,7 @@ def sentences(folder: Path) -> str:
 
 def benchmarks(folder: Path) -> str:
     """What `make bench` left; benchmarks that were not run again stay as they are in the page."""
-    from tl_dyck.environment import environment
+    from tl_dyck.kit.environment import environment
 
     page = (ROOT / "docs" / "findings" / "performance.md").read_text(encoding="utf-8")
     found = re.findall(r"### `(bench_\w+)\.py`\n.*?(?=\n+### `|\n+<!-- /table)", page, re.DOTALL)

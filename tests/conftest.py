@@ -107,7 +107,7 @@ def forked_workers(
 
     Where workers are not what is tested: they know all that this process does.
     """
-    from tl_dyck import workers
+    from tl_dyck.kit import workers
 
     request.node.add_marker(pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"))
     context = multiprocessing.get_context("fork")

@@ -19,9 +19,9 @@ import tl_dyck
 import tl_dyck.studies
 from tests.patience import PATIENCE
 from tl_dyck.cli import app
-from tl_dyck.json_values import plain
+from tl_dyck.kit.json_values import plain
+from tl_dyck.kit.registry import Registry
 from tl_dyck.models import load_model, models
-from tl_dyck.registry import Registry
 from tl_dyck.studies import Study, StudyConfig, findings
 from tl_dyck.tasks import list_tasks
 from tl_dyck.training import load_result
@@ -223,7 +223,7 @@ def test_probe_all_that_apply(tiny_study):
 def test_play(runs, tiny_study, tmp_path, monkeypatch):
     done, page = [], tmp_path / "page.html"
     bar = contextlib.contextmanager(lambda what, **how: iter([done.append]))
-    monkeypatch.setattr("tl_dyck.screen.share_bar", bar)
+    monkeypatch.setattr("tl_dyck.kit.screen.share_bar", bar)
     result = call("play", tiny_study.folder, "--only", "model=gpt", "-o", page, "-s", "[(")
     assert result.exit_code == 0, result.output
     assert f"Playground: {page}" in result.output

@@ -27,8 +27,8 @@ from tests.patience import PATIENCE
 from tests.test_cli import COMMAND, call, flat, runs  # noqa: F401
 from tl_dyck import construct, load_task, save_model
 from tl_dyck.cli.answers import end_with
-from tl_dyck.errors import DyckError, is_refusal
-from tl_dyck.json_values import plain
+from tl_dyck.kit.errors import DyckError, is_refusal
+from tl_dyck.kit.json_values import plain
 from tl_dyck.models.hooked import installed
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,7 +13,7 @@ import tl_dyck.studies
 from tests.certify.oracles import random_rnn
 from tests.test_cli import call
 from tests.test_cli_certify import save_words
-from tl_dyck.files import CorruptFileError
+from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.models import load_model
 from tl_dyck.rnn import save_rnn
 from tl_dyck.training import TrainConfig
@@ -213,7 +213,7 @@ def test_a_bug_in_a_probe_is_no_probe_that_does_not_apply(tiny_study, monkeypatc
         raise bug
 
     bug = ValueError("not ours")
-    pair_drift.__module__ = "tl_dyck_hooks.probes.pair_drift"
+    pair_drift.__module__ = "tl_dyck.probes.drift.pair_drift"
     monkeypatch.setattr(tl_dyck.probes, "load_probe", lambda name: pair_drift)
     assert (
         call("probe", tiny_study.run_folder("minimal-onehot", 0), "-p", "pair_drift").exception

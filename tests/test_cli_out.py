@@ -16,7 +16,7 @@ from tests.test_cli import call
 from tl_dyck.cli import main
 from tl_dyck.cli.answers import Command
 from tl_dyck.cli.options import CannotWriteError, writable_file, writable_folder
-from tl_dyck.files import write_output
+from tl_dyck.kit.files import write_output
 
 OUTS = [name for name in OPTIONS if name.rpartition(" ")[2] in ("--out", "out", "into")]
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.enumerated import SMALL, closing_prefixes, stacks
-from tl_dyck.predict import NotCausalError
+from tl_dyck.reading.predict import NotCausalError
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.tasks.closing_accuracy import ClosingAccuracy, closing_strings
 

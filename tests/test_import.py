@@ -41,19 +41,14 @@ def test_import_loads_nothing_but_itself_and_prints_nothing() -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "import tl_dyck.registry, tl_dyck.probes; tl_dyck.probes.list_probes()",
+        "import tl_dyck.kit.registry, tl_dyck.probes; tl_dyck.probes.list_probes()",
         "from tl_dyck import Registry",
     ],
 )
 def test_listing_plugs_loads_none(code: str) -> None:
-    assert loaded_by(code) <= {
-        f"tl_dyck{part}"
-        for part in (
-            *("", ".annotations", ".arguments", ".check", ".errors", ".modes", ".processes"),
-            ".probes",
-            ".registry",
-        )
-    }
+    kit = ("annotations", "arguments", "check", "errors", "modes", "processes", "registry")
+    known = {"tl_dyck", "tl_dyck.kit", "tl_dyck.probes", *(f"tl_dyck.kit.{part}" for part in kit)}
+    assert loaded_by(code) <= known
 
 
 def test_loads_without_transformer_lens() -> None:
@@ -89,7 +84,7 @@ def test_every_public_name_is_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({*tl_dyck._ORIGINS} - {*tl_dyck.__all__}))
 def test_every_subpackage_is_there(name: str) -> None:
-    assert getattr(tl_dyck, name) is importlib.import_module(f"tl_dyck.{name}")
+    assert getattr(tl_dyck, name) is importlib.import_module(f"{tl_dyck._ORIGINS[name]}.{name}")
 
 
 def test_the_stub_offers_type_checkers_what_python_has() -> None:

@@ -31,7 +31,9 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-PACKAGES = {"tl_dyck": ROOT / "tl_dyck", "tl_dyck_hooks": ROOT / "hooks" / "tl_dyck_hooks"}
+PACKAGES = {"tl_dyck": ROOT / "tl_dyck"} | {
+    path.name: path for path in (ROOT / "hooks").glob("tl_dyck_*")
+}
 
 
 # An interpreter that takes itself for Python 3.9.
@@ -73,7 +75,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return contents(build("wheel", ROOT, tmp_path_factory.mktemp("wheel")))
 
 
-def test_wheel_holds_both_packages_and_nothing_else(wheel: dict[str, bytes]) -> None:
+def test_wheel_holds_all_packages_and_nothing_else(wheel: dict[str, bytes]) -> None:
     shipped = modules(wheel)
     expected = {
         f"{package}/{path.relative_to(folder).as_posix()}"
@@ -82,7 +84,7 @@ def test_wheel_holds_both_packages_and_nothing_else(wheel: dict[str, bytes]) -> 
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert shipped == expected
-    assert {"tl_dyck/py.typed", "tl_dyck_hooks/py.typed"} <= shipped
+    assert {f"{package}/py.typed" for package in PACKAGES} <= shipped
 
 
 def test_wheel_announces_what_pyproject_declares(wheel: dict[str, bytes]) -> None:

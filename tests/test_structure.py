@@ -21,7 +21,7 @@ def parsed() -> dict[str, tuple[ast.Module, int]]:
     """Each module of both packages by its dotted name, and how many lines it has."""
     found = {}
     for root in (ROOT, ROOT / "hooks"):
-        for path in sorted((root / ("tl_dyck" if root == ROOT else "tl_dyck_hooks")).rglob("*.py")):
+        for path in sorted(root.glob("tl_dyck*/**/*.py")):
             name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
             text = path.read_text(encoding="utf-8")
             found[name] = ast.parse(text), len(text.splitlines())
@@ -45,18 +45,25 @@ def test_no_circle_of_imports() -> None:
     imports = {name: imported(tree) - {name} for name, (tree, _) in parsed().items()}
     assert parsed().keys() <= set(TopologicalSorter(imports).static_order())
     with pytest.raises(CycleError):
-        TopologicalSorter({**imports, "tl_dyck.errors": {"tl_dyck.certify.edits"}}).prepare()
+        TopologicalSorter({**imports, "tl_dyck.kit.errors": {"tl_dyck.certify.edits"}}).prepare()
 
 
-def test_only_the_module_of_our_probes_names_the_plugs() -> None:
-    """Arrows point from the plugs to the library; the way back is the registry, or that module."""
-    naming = {
-        name
-        for name, (tree, _) in parsed().items()
-        if name.startswith("tl_dyck.")
-        and any(each.startswith("tl_dyck_hooks") for each in imported(tree))
-    }
-    assert naming == {"tl_dyck.probes"}
+#: What each package may import besides itself; what it does not name, it finds by registries.
+MAY_IMPORT = {
+    "tl_dyck": set(),
+    "tl_dyck_hooks": {"tl_dyck"},
+    "tl_dyck_papers": {"tl_dyck"},
+    "tl_dyck_text": {"tl_dyck"},
+}
+
+
+def test_the_library_never_imports_what_uses_it() -> None:
+    found: dict[str, set[str]] = {package: set() for package in MAY_IMPORT}
+    for name, (tree, _) in parsed().items():
+        package = name.partition(".")[0]
+        packages = {each.partition(".")[0] for each in imported(tree)}
+        found[package] |= {each for each in packages if each.startswith("tl_dyck")} - {package}
+    assert found == MAY_IMPORT
 
 
 def test_no_two_classes_of_one_name() -> None:

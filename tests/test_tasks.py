@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.enumerated import SMALL, closing_prefixes, training_strings
-from tl_dyck.registry import RegistryError, UnknownNameError
+from tl_dyck.kit.registry import RegistryError, UnknownNameError
 from tl_dyck.tasks import DyckTask, list_tasks, load_task, tasks
 
 

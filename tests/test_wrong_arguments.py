@@ -13,8 +13,8 @@ import torch
 
 from tests.arguments.public import names, public
 from tests.patience import PATIENCE
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, WrongValueError
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, WrongValueError
 
 PARTS = 2
 

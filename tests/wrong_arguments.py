@@ -19,15 +19,15 @@ import torch
 
 from tl_dyck import AutomatonTask, DyckLanguage, DyckTask, Vocabulary, ablation, probes
 from tl_dyck.ablation import FinetuneConfig
-from tl_dyck.check import WrongTypeError
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.check import WrongTypeError
+from tl_dyck.kit.errors import DyckError
 from tl_dyck.language import DyckDistribution
 from tl_dyck.models import build_model, get_config
 from tl_dyck.models.arena import arena_tokens
-from tl_dyck.models.text import TextConfig, build_text_model
 from tl_dyck.report import widgets
 from tl_dyck.tasks import counted_accuracy, load_task, nats_over_law
 from tl_dyck.training import TrainConfig
+from tl_dyck_text.model import TextConfig, build_text_model
 
 ROOT = Path(__file__).resolve().parent.parent
 ODD = [1.5, None, "x", -1, 10**12, 10**30, float("nan"), float("inf"), [], {}, object(), True, b"x",

@@ -21,16 +21,19 @@ _ORIGINS = {
     for alias in statement.names
 }
 
-__all__ = sorted(name for name, module in _ORIGINS.items() if module != __name__)
+#: What comes from these is a module.
+_ROOMS = (__name__, f"{__name__}.kit", f"{__name__}.reading")
+
+__all__ = sorted(name for name, module in _ORIGINS.items() if module not in _ROOMS)
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name or subpackage on first use."""
     if name not in _ORIGINS:
         raise _no_attribute(name)
-    if _ORIGINS[name] == __name__:
-        return import_module(f"{__name__}.{name}")  # the import system itself sets the attribute
-    value = globals()[name] = getattr(import_module(_ORIGINS[name]), name)
+    origin = _ORIGINS[name]
+    module = import_module(f"{origin}.{name}" if origin in _ROOMS else origin)
+    value = globals()[name] = module if origin in _ROOMS else getattr(module, name)
     return value
 
 

@@ -17,8 +17,8 @@ from tl_dyck.ablation import (
     measure_heads,
 )
 from tl_dyck.ablation.measure import random_drift
+from tl_dyck.probes.variation import random_attention_variation
 from tl_dyck.tasks import load_task
-from tl_dyck_hooks.probes.attention_variation import random_attention_variation
 
 TASK = load_task("dyck-2-4")
 SMALL = FinetuneConfig(penalties=(0.1,), steps=2, batch_size=4, n_eval=6)

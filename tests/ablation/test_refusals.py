@@ -24,7 +24,7 @@ from tl_dyck.ablation import (
     gradient_importance,
     log_likelihood,
 )
-from tl_dyck.registry import UnknownNameError
+from tl_dyck.kit.registry import UnknownNameError
 
 TOKENS, NONE = torch.arange(6).reshape(2, 3), torch.zeros(2, 3, dtype=torch.bool)
 FEW = FinetuneConfig(penalties=(0.1,), steps=2, n_eval=4)

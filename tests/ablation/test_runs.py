@@ -14,7 +14,7 @@ import pytest
 
 from tests.ablation.conftest import CONFIG, experiment
 from tests.recorded import numbers
-from tl_dyck.files import CorruptFileError
+from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.models import build_model, get_config, save_model
 from tl_dyck.runs import FailedRunsError, load_results, sweep_status
 from tl_dyck.runs.saved import find_models

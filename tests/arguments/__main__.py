@@ -21,7 +21,7 @@ from unittest import mock
 
 from tests.arguments import accepted, calls, wrong
 from tests.arguments.public import Public, is_tried, public
-from tl_dyck.files import MissingFileError
+from tl_dyck.kit.files import MissingFileError
 from tl_dyck.models.bridge import NoBridgeError
 
 MEMORY = 8 << 30  # bytes: what is asked for must be refused before it is made

@@ -17,7 +17,7 @@ import torch
 import tl_dyck
 from tl_dyck import certify, construct, interventions, judge, runs, studies, text
 from tl_dyck.certify import language as decided
-from tl_dyck.models.text import TextConfig, build_text_model
+from tl_dyck_text.model import TextConfig, build_text_model
 
 
 class Stop(Exception):
@@ -156,7 +156,7 @@ def word_space() -> Any:
 
 @cache
 def batch_edits() -> Any:
-    from tl_dyck.text.edits import BatchEdits
+    from tl_dyck_text.edits import BatchEdits
 
     return BatchEdits.of(word_space(), words())
 
@@ -634,7 +634,7 @@ STOPPED = {
     "studies.TrainExperiment.run_together": ("tl_dyck.studies.train", "train_seeds"),
     "studies.TrainExperiment.run": ("tl_dyck.studies.train", "train"),
     "studies.Measurement.measure": ("tl_dyck.studies.measurement", "certify_dyck"),
-    "text.train_text": ("tl_dyck.text.training", "build_text_model"),
+    "text.train_text": ("tl_dyck_text.training", "build_text_model"),
 }
 
 #: Those that are given though they have a default, so that less is done.
@@ -651,7 +651,7 @@ STOPPED = {
     "studies.TrainExperiment.run_together": "tl_dyck.studies.train.train_together",
     "studies.TrainExperiment.run": "tl_dyck.studies.train.train_together",
     "studies.Measurement.measure": "tl_dyck.studies.measurement.certify_dyck",
-    "text.train_text": "tl_dyck.text.training.build_text_model",
+    "text.train_text": "tl_dyck_text.training.build_text_model",
 }
 
 #: What methods are called on, by class.

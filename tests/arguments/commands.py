@@ -17,8 +17,8 @@ from unittest import mock
 
 from tests.arguments import calls
 from tests.test_cli import COMMAND, CliRunner
-from tl_dyck.errors import is_refusal
-from tl_dyck.models.text import save_text_model
+from tl_dyck.kit.errors import is_refusal
+from tl_dyck_text.model import save_text_model
 
 WRONG = [
     "",

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from tests.arguments.calls import Stop, config
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.errors import DyckError
 
 SECONDS = 20
 MANY = 2_000_000

@@ -27,9 +27,9 @@ from tl_dyck.certify import (
 )
 from tl_dyck.certify.language import certify_language
 from tl_dyck.certify.spaces import placed
+from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.language import DyckStringError
 from tl_dyck.models import construct
-from tl_dyck.registry import UnknownNameError
 from tl_dyck.rnn import export_rnn
 from tl_dyck.tasks import load_task
 

@@ -26,9 +26,9 @@ from tl_dyck.certify import (
     worst_logit_change,
 )
 from tl_dyck.certify.dyck import closing_prefixes
+from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models import DyckTransformer, build_model, construct, get_config
-from tl_dyck.registry import UnknownNameError
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.tasks import load_task
 

@@ -32,8 +32,8 @@ from tl_dyck.certify import (
     worst_logit_change,
 )
 from tl_dyck.certify.exact.network import Network
+from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.models import build_model, get_config
-from tl_dyck.registry import UnknownNameError
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.tasks import load_task
 

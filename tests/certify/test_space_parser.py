@@ -19,8 +19,8 @@ from tl_dyck.certify import (
     parse_space,
     transformations,
 )
+from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.language import DyckLanguage
-from tl_dyck.registry import UnknownNameError
 
 
 def test_every_name() -> None:

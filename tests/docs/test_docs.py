@@ -19,13 +19,16 @@ import pytest
 
 import tl_dyck
 import tl_dyck_hooks
+import tl_dyck_papers
+import tl_dyck_text
 from tl_dyck.runs import load_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
+PACKAGES = (tl_dyck, tl_dyck_hooks, tl_dyck_papers, tl_dyck_text)
 MODULES = sorted(
     module.name
-    for package in (tl_dyck, tl_dyck_hooks)
+    for package in PACKAGES
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
 )
 
@@ -126,7 +129,7 @@ def test_docstring_examples(
 def test_there_are_examples_and_all_of_them_are_found():
     written = sum(
         path.read_text(encoding="utf-8").count(">>> ")
-        for package in (tl_dyck, tl_dyck_hooks)
+        for package in PACKAGES
         for path in Path(package.__path__[0]).rglob("*.py")
     )
     assert written == sum(len(example.examples) for example in EXAMPLES)
@@ -169,7 +172,11 @@ def test_the_tree_names_every_room():
         if (path.is_dir() and (path / "__init__.py").exists())
         or (path.suffix == ".py" and path.stem != "__init__")
     }
-    assert named == package | {"hooks/tl_dyck_hooks/", "tests/", "demos/", "docs/"}
+    assert named == package | {f"hooks/{each.__name__}/" for each in PACKAGES[1:]} | {
+        "tests/",
+        "demos/",
+        "docs/",
+    }
 
 
 def test_pages_of_the_root_link_to_what_the_site_has():

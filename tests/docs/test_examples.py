@@ -23,9 +23,9 @@ from tl_dyck.cli.answers import Command
 from tl_dyck.judge import SUITES
 from tl_dyck.runs.saved import find_models
 from tl_dyck.studies import Study, run_study
-from tl_dyck.studies.paper.scales import SCALES
-from tl_dyck.studies.reproduction import PAPERS
+from tl_dyck.studies.reproduction import papers
 from tl_dyck.training import TrainConfig, train
+from tl_dyck_papers.wen_2023.scales import SCALES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md"))]
@@ -280,7 +280,7 @@ def test_an_example_is_understood(place: Path, monkeypatch: pytest.MonkeyPatch, 
     (asked,) = seen
     scale = asked.get("scale", "quick")
     assert scale in SUITES or scale in SCALES
-    assert asked.get("paper", "wen-2023") in PAPERS
+    assert asked.get("paper", "wen-2023") in papers.names()
     for name in ("folder", "file"):
         assert asked.get(name) is None or asked[name].exists()
     for name in asked.get("models") or ():

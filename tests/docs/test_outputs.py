@@ -35,9 +35,9 @@ from tl_dyck.report import figures
 from tl_dyck.runs import experiments
 from tl_dyck.runs.backends import backends
 from tl_dyck.studies import Measurement, StudyConfig, run_study
-from tl_dyck.studies.paper import Scale
-from tl_dyck.studies.paper.evidence import Evidence
 from tl_dyck.tasks import tasks
+from tl_dyck_papers.wen_2023 import Scale
+from tl_dyck_papers.wen_2023.evidence import Evidence
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -12,14 +12,14 @@ import pytest
 
 import tl_dyck.studies.reproduction
 from tests.docs.test_docs import DOCS, load
-from tl_dyck.environment import environment
 from tl_dyck.intervals import Estimate
+from tl_dyck.kit.environment import environment
 from tl_dyck.studies import Measurement, StudyConfig, run_study
 from tl_dyck.studies.claims import claims_table, tally
-from tl_dyck.studies.paper import CLAIMS, WEN_2023, Scale
 from tl_dyck.studies.reproduction import Reproduction
 from tl_dyck.studies.rules import Measured
 from tl_dyck.training import TrainConfig
+from tl_dyck_papers.wen_2023 import CLAIMS, WEN_2023, Scale
 
 PAGES = "".join(page.read_text(encoding="utf-8") for page in load(DOCS / "tables.py").PAGES)
 RECORDS = sorted((DOCS / "results").glob("*.json"))

@@ -13,13 +13,13 @@ import pytest
 
 from tests.hostile.tools import POINT, RUN
 from tl_dyck.models import build_model, get_config, save_model
-from tl_dyck.models.text import TextConfig, build_text_model, save_text_model
 from tl_dyck.rnn import export_rnn, save_rnn
 from tl_dyck.runs import Sweep
 from tl_dyck.runs.store import Store
 from tl_dyck.studies import Study
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainConfig, train
+from tl_dyck_text.model import TextConfig, build_text_model, save_text_model
 
 TASK = DyckTask(name="tiny", n_types=2, max_depth=2, train_lengths=(2, 4, 6), long_lengths=(8, 9))
 RECORD = {

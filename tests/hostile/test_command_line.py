@@ -12,9 +12,9 @@ from click.testing import Result
 from tests.hostile.conftest import RECORD
 from tests.hostile.tools import alter
 from tests.test_cli import typed
+from tl_dyck.kit.screen import visible
 from tl_dyck.runs import Sweep, load_results
 from tl_dyck.runs.store import Store, point_id, run_id
-from tl_dyck.screen import visible
 
 Make = Callable[[str], Path]
 

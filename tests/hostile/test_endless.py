@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.tools import READERS
-from tl_dyck.screen import visible
+from tl_dyck.kit.screen import visible
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "mkfifo"), reason="no pipes with names, no fork on this system"

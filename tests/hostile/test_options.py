@@ -15,11 +15,11 @@ import pytest
 
 import tl_dyck.judge.run
 import tl_dyck.studies.reproduction
-import tl_dyck.text
+import tl_dyck_text.training
 from tests.hostile.test_command_line import call
 from tests.test_cli import COMMAND
+from tl_dyck.kit.screen import visible
 from tl_dyck.runs import SweepError, execute
-from tl_dyck.screen import visible
 
 HUGE = "9" * 30
 VALUES = ("", "nan", "-1", "1e9", "x", HUGE, "no/such/path", "corpus")
@@ -96,7 +96,7 @@ def test_no_value_ends_in_a_traceback(
     monkeypatch.setattr(execute, "open_workers", begin)
     for checks_for_seconds in (tl_dyck.studies.reproduction, tl_dyck.judge.run):
         monkeypatch.setattr(checks_for_seconds, "run_sweep", begin)
-    monkeypatch.setattr(tl_dyck.text, "train_text", begin)
+    monkeypatch.setattr(tl_dyck_text.training, "train_text", begin)
     path, option = OPTIONS[name]
     arguments, small = CALLS[path]
     numeric = str(option.metavar) in NUMBERS

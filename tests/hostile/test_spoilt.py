@@ -16,15 +16,15 @@ from safetensors.torch import load_file, save_file
 
 from tests.hostile.conftest import TASK
 from tests.hostile.tools import FAMILIES, JUNK, POINT, READERS, RUN, SEEDS, alter, nest, refusal
-from tl_dyck.files import read_json
+from tl_dyck.kit.files import read_json
 from tl_dyck.models import load_model
 from tl_dyck.report import write_report
 from tl_dyck.runs import Sweep, SweepError, load_results, sweep_status
 from tl_dyck.runs.store import Store
 from tl_dyck.studies import load_study
-from tl_dyck.text import load_folder
 from tl_dyck.training import load_result
 from tl_dyck.training.checkpoint import CheckpointError, read_checkpoint
+from tl_dyck_text.corpus import load_folder
 
 Make = Callable[[str], Path]
 NAN, INFINITE = float("nan"), float("inf")

@@ -7,16 +7,11 @@ from pathlib import Path
 
 from tests.hostile.tools import refusal
 from tests.test_cli import typed
-from tl_dyck.models.text import TextConfig, build_text_model
-from tl_dyck.text import (
-    TextTraining,
-    accuracy,
-    certify_sentences,
-    load_folder,
-    text_space,
-    train_text,
-)
-from tl_dyck.text.corpus import Sentence
+from tl_dyck_text.certificates import certify_sentences
+from tl_dyck_text.corpus import Sentence, load_folder
+from tl_dyck_text.edits import text_space
+from tl_dyck_text.model import TextConfig, build_text_model
+from tl_dyck_text.training import TextTraining, accuracy, train_text
 
 Make = Callable[[str], Path]
 

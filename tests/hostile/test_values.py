@@ -14,12 +14,12 @@ from tests.hostile.tools import refusal
 from tests.test_cli import typed
 from tl_dyck.certify import load_synonyms
 from tl_dyck.cli.certificates import read_lines
-from tl_dyck.files import LARGEST_YAML, lines_of, read_json
+from tl_dyck.kit.files import LARGEST_YAML, lines_of, read_json
 from tl_dyck.models import load_model
 from tl_dyck.runs import load_sweep
 from tl_dyck.runs.store import Store
 from tl_dyck.runs.yaml_files import read_setting
-from tl_dyck.text import load_folder
+from tl_dyck_text.corpus import load_folder
 
 Make = Callable[[str], Path]
 ROOT = Path(__file__).parents[2]
@@ -203,11 +203,11 @@ def test_lines_of_bytes():
 
 #: Modules, and what each may do itself: with what no user wrote, or to lock.
 OPENED = {
-    "tl_dyck/files.py": {"open", "os.open", "os.fdopen", "mkstemp"},
+    "tl_dyck/kit/files.py": {"open", "os.open", "os.fdopen", "mkstemp"},
     "tl_dyck/certify/check_language.py": {"open", "os.open"},  # the one place of the checkers
-    "tl_dyck/processes.py": {"os.open"},  # locks
+    "tl_dyck/kit/processes.py": {"os.open"},  # locks
     "tl_dyck/runs/locks.py": {"os.open"},
-    "tl_dyck/environment.py": {"read_text"},  # /proc/cpuinfo
+    "tl_dyck/kit/environment.py": {"read_text"},  # /proc/cpuinfo
     "tl_dyck/__init__.py": {"read_text"},  # our own files
     "tl_dyck/report/page.py": {"read_text"},
     "tl_dyck/report/widgets/circuits.py": {"read_text"},
@@ -222,7 +222,7 @@ OPENERS |= {
     "safe_open",
     "load_file",
 }
-OURS = {"read_text", "read_json", "read_table"}  # of tl_dyck.files, when they stand alone
+OURS = {"read_text", "read_json", "read_table"}  # of tl_dyck.kit.files, when they stand alone
 
 
 def opened(path: Path) -> set[str]:
@@ -260,15 +260,15 @@ def test_files_are_opened_in_one_place():
 
 
 def test_the_test_would_see_them():
-    assert opened(ROOT / "tl_dyck/files.py") >= {"open", "os.open"}
-    assert opened(ROOT / "tl_dyck/environment.py") == {"read_text"}
+    assert opened(ROOT / "tl_dyck/kit/files.py") >= {"open", "os.open"}
+    assert opened(ROOT / "tl_dyck/kit/environment.py") == {"read_text"}
 
 
 #: Texts that are cut into lines: none that a user's data is in.
 LINES = {
-    "tl_dyck/registry.py": "docstrings",
+    "tl_dyck/kit/registry.py": "docstrings",
     "tl_dyck/judge/declarations.py": "docstrings",
-    "tl_dyck/environment.py": "/proc/cpuinfo, errors",
+    "tl_dyck/kit/environment.py": "/proc/cpuinfo, errors",
 }
 
 

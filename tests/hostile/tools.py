@@ -12,20 +12,20 @@ import pytest
 
 from tl_dyck.certify import load_synonyms
 from tl_dyck.cli.certificates import read_lines
-from tl_dyck.files import read_json
+from tl_dyck.kit.files import read_json
+from tl_dyck.kit.screen import visible
 from tl_dyck.models import load_model
-from tl_dyck.models.text import load_text_model
 from tl_dyck.report.patterns import read_patterns
 from tl_dyck.rnn import load_rnn
 from tl_dyck.runs import load_sweep
 from tl_dyck.runs.store import Store, point_id, run_id
-from tl_dyck.screen import visible
 from tl_dyck.studies import load_study
 from tl_dyck.studies.ablation import load_ablation
 from tl_dyck.studies.reproduction import load_reproduction
-from tl_dyck.text import load_folder
 from tl_dyck.training import load_result
 from tl_dyck.training.checkpoint import read_checkpoint
+from tl_dyck_text.corpus import load_folder
+from tl_dyck_text.model import load_text_model
 
 FAMILIES, SEEDS = ("gpt", "minimal-onehot"), (0, 1)
 POINT = point_id("mine", {"x": 1})

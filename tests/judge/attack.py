@@ -29,13 +29,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tests.judge.visible import seen
-from tl_dyck.environment import one_thread
-from tl_dyck.files import sha256, write_json
 from tl_dyck.judge import KINDS, SUITES, Case, Fact, Suite
 from tl_dyck.judge.cases import TRAINED_KINDS, sealed_case
 from tl_dyck.judge.cheats import promised
 from tl_dyck.judge.protocol import column_of
 from tl_dyck.judge.scores import auroc, score_table
+from tl_dyck.kit.environment import one_thread
+from tl_dyck.kit.files import sha256, write_json
 
 #: Sets of views that learners are given; weights and readout together would be the model.
 VIEWS = {

@@ -13,15 +13,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tl_dyck.check import WrongTypeError, WrongValueError
 from tl_dyck.cli.entry import app
-from tl_dyck.files import sha256
 from tl_dyck.judge import KINDS, JudgeError, judge
 from tl_dyck.judge.built_cases import generator_of
 from tl_dyck.judge.cases import sealed_case, with_key
 from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.scores import ask
 from tl_dyck.judge.suites import SUITES
+from tl_dyck.kit.check import WrongTypeError, WrongValueError
+from tl_dyck.kit.files import sha256
 
 
 def test_a_salt_is_hard_to_guess_or_refused(tmp_path: Path) -> None:

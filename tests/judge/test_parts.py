@@ -16,7 +16,7 @@ from tl_dyck.judge.edges import Edge
 from tl_dyck.judge.facts import Enumeration, depth_facts
 from tl_dyck.judge.parts import PARTS, evened, is_feature
 from tl_dyck.judge.suites import SUITES
-from tl_dyck.registry import UnknownNameError
+from tl_dyck.kit.registry import UnknownNameError
 
 
 def elsewhere(depth: int, most: int) -> int:

@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from tl_dyck.check import WrongTypeError, WrongValueError
 from tl_dyck.cli.entry import app
 from tl_dyck.intervals import mean
 from tl_dyck.judge import (
@@ -33,7 +32,8 @@ from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.run import load_judgement
 from tl_dyck.judge.scores import auroc, most_misleading, score_table, told
 from tl_dyck.judge.suites import DEVELOPMENT, HELD_OUT, SUITES
-from tl_dyck.registry import UnknownNameError
+from tl_dyck.kit.check import WrongTypeError, WrongValueError
+from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.report import write_report
 from tl_dyck.report.judge import lessons
 

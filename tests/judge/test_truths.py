@@ -13,8 +13,8 @@ from tests.foreign import foreign
 from tests.judge.methods.network import exchanged, right_brackets, stacks, strings
 from tests.judge.test_recount import margins
 from tl_dyck import adopt, construct, head_truths, load_task
-from tl_dyck.check import WrongTypeError, WrongValueError
 from tl_dyck.judge import JudgeError, make_case
+from tl_dyck.kit.check import WrongTypeError, WrongValueError
 from tl_dyck.language import DyckLanguage, Vocabulary
 from tl_dyck.tasks import DyckTask
 

@@ -25,8 +25,8 @@ from tl_dyck import (
     build_tokenizer,
     get_config,
 )
+from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.language import DyckStringError
-from tl_dyck.registry import UnknownNameError
 
 FLAT = DyckDistribution(DyckLanguage(2, 2))
 LAW = DyckDistribution(LANGUAGE)

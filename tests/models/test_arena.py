@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tests.reference import reference_logits
 from tl_dyck import export_rnn, load_arena
-from tl_dyck.files import CorruptFileError
+from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.models import arena
 from tl_dyck.models.arena import arena_tokens, is_balanced
 from tl_dyck.report import widgets

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.models import (
     DyckTransformer,
     DyckTransformerConfig,
@@ -24,7 +25,6 @@ from tl_dyck.models import (
     save_model,
 )
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
-from tl_dyck.registry import UnknownNameError
 
 TASK = "dyck-2-4"
 

@@ -37,13 +37,14 @@ from tl_dyck.models import adopt, build_model, get_config, list_models, load_mod
 from tl_dyck.models.arena import load_arena
 from tl_dyck.models.bridge import as_bridge
 from tl_dyck.models.hooked import installed, own
-from tl_dyck.models.text import TextConfig, build_text_model, load_text_model, save_text_model
 from tl_dyck.rnn import load_rnn, save_rnn
 from tl_dyck.rnn.export import export_layers
 from tl_dyck.runs import run_sweep
 from tl_dyck.runs.saved import load_models, load_pretrained
-from tl_dyck.text import Sentence, TextTraining, train_text
 from tl_dyck.training import TrainConfig, load_result, train, train_seeds
+from tl_dyck_text.corpus import Sentence
+from tl_dyck_text.model import TextConfig, build_text_model, load_text_model, save_text_model
+from tl_dyck_text.training import TextTraining, train_text
 
 TASK = load_task("dyck-2-4")
 OPTIONS = TrainConfig(steps=2, batch_size=4, check_every=1, check_size=4, min_steps=1)
@@ -242,7 +243,7 @@ def test_a_model_that_is_tuned_stays_in_the_mode_it_was(importance: Any, mode: b
 
 
 def test_a_text_classifier_learns_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tl_dyck.text import training
+    from tl_dyck_text import training
 
     seen, usual = [], training.text_logits
     monkeypatch.setattr(

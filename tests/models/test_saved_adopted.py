@@ -20,7 +20,7 @@ from tl_dyck import (
     load_task,
     save_model,
 )
-from tl_dyck.files import CorruptFileError
+from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.models.hooked.own import LayerNormPre
 
 TEXT = "[(())]()"

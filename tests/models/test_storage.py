@@ -9,10 +9,10 @@ import torch
 from torch.nn.utils import parametrize
 
 from tl_dyck import VocabularyError, load_pretrained, load_task
-from tl_dyck.check import WrongValueError
-from tl_dyck.inputs import as_tokens, language_of
+from tl_dyck.kit.check import WrongValueError
 from tl_dyck.models import build_model, get_config, list_models, load_model, save_model
 from tl_dyck.models.storage import NotFiniteError
+from tl_dyck.reading.inputs import as_tokens, language_of
 
 TASK = "dyck-2-4"
 TASK_ = load_task(TASK)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tl_dyck import build_model, construct, get_config, load_task
-from tl_dyck.models.text import TextConfig, build_text_model
+from tl_dyck_text.model import TextConfig, build_text_model
 
 TASK = load_task("dyck-2-4")
 TOKENS = torch.tensor([[4, 0, 2, 3], [4, 0, 1, 2]])

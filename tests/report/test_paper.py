@@ -15,10 +15,10 @@ from tests.test_cli import call
 from tl_dyck.intervals import Estimate, regression
 from tl_dyck.report import write_report
 from tl_dyck.studies.claims import claims_table
-from tl_dyck.studies.paper import CLAIMS, WEN_2023
-from tl_dyck.studies.paper.readings import LONG
 from tl_dyck.studies.reproduction import Reproduction, load_reproduction, reproduce
 from tl_dyck.studies.rules import VERDICTS, Measured
+from tl_dyck_papers.wen_2023 import CLAIMS, WEN_2023
+from tl_dyck_papers.wen_2023.readings import LONG
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 

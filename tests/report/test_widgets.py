@@ -26,7 +26,7 @@ from tl_dyck import (
     load_task,
 )
 from tl_dyck.certify import Edit, Witness, apply_edits, certify, certify_dyck, parse_space
-from tl_dyck.inputs import token_texts
+from tl_dyck.reading.inputs import token_texts
 from tl_dyck.report import widgets
 from tl_dyck.report.heatmap import text_of, thousandths
 from tl_dyck.report.widgets import Widget

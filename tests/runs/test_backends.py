@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tl_dyck.registry import UnknownNameError
+from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.runs import load_results, run_sweep
 from tl_dyck.runs.backends import ExecutorWorkers, backends, is_death, register_backend
 

@@ -19,13 +19,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.kit.test_workers import Elsewhere
 from tests.patience import PATIENCE
 from tests.runs import toys
 from tests.runs.test_execute import go, until
-from tests.test_workers import Elsewhere
-from tl_dyck.processes import NotSentError
+from tl_dyck.kit.processes import NotSentError
+from tl_dyck.kit.workers import each_done
 from tl_dyck.runs import SweepError, backends, load_results, run_sweep
-from tl_dyck.workers import each_done
 
 # what these libraries leave open when they end, and their own deprecations, are not ours
 pytestmark = [

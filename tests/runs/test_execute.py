@@ -21,7 +21,7 @@ from joblib import cpu_count
 
 from tests.patience import PATIENCE
 from tests.runs import toys
-from tl_dyck.environment import default_jobs
+from tl_dyck.kit.environment import default_jobs
 from tl_dyck.runs import SweepStatus, load_results, run_sweep, sweep_status
 from tl_dyck.runs import execute as module
 from tl_dyck.runs.store import Store, run_id

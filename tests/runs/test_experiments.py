@@ -12,8 +12,8 @@ import torch
 
 from tests.runs import toys
 from tests.runs.test_execute import go
+from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.models import get_config
-from tl_dyck.registry import UnknownNameError
 from tl_dyck.runs import (
     Experiment,
     SweepError,

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tl_dyck import load_pretrained
-from tl_dyck.files import CorruptFileError
+from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.models import load_model
 from tl_dyck.runs.saved import find_models
 from tl_dyck.studies import Study

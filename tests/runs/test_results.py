@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tests.runs import toys
 from tests.runs.test_execute import go
 from tl_dyck.estimates import ENDS
-from tl_dyck.files import CorruptFileError
 from tl_dyck.intervals import mean
+from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.runs import (
     SweepError,
     aggregate,

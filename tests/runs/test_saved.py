@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tl_dyck import UnknownNameError
-from tl_dyck.files import CorruptFileError, MissingFileError
+from tl_dyck.kit.files import CorruptFileError, MissingFileError
 from tl_dyck.models import build_model, get_config, load_model, save_model
 from tl_dyck.runs import run_sweep
 from tl_dyck.runs.saved import find_model, find_models

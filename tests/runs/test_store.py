@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tl_dyck.files import CorruptFileError
-from tl_dyck.records import sealed
+from tl_dyck.kit.files import CorruptFileError
+from tl_dyck.kit.records import sealed
 from tl_dyck.runs import Sweep
 from tl_dyck.runs.store import Store, describe, point_id, run_id
 

@@ -125,7 +125,7 @@ def storm(folder: Path, *, kills: int, n_points: int, n_seeds: int, writers: int
     Raises:
         AssertionError: a run was lost, or completed and started again, or a file is not whole.
     """
-    from tl_dyck.files import read_json
+    from tl_dyck.kit.files import read_json
     from tl_dyck.runs import load_results, sweep_status, worker
     from tl_dyck.runs.store import Store, run_id
 
@@ -189,7 +189,7 @@ def storm(folder: Path, *, kills: int, n_points: int, n_seeds: int, writers: int
 
 def _point(store: Any, x: int, known: dict[tuple[str, int], str] = {}) -> str:  # noqa: B006
     """Id of the point with this x."""
-    from tl_dyck.files import read_json
+    from tl_dyck.kit.files import read_json
 
     if (str(store.folder), x) not in known:
         for path in (store.folder / "points").glob("*.json"):

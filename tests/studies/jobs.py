@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import tl_dyck_text.study
 from tl_dyck.ablation import FinetuneConfig
-from tl_dyck.configuration import parameters_of
-from tl_dyck.files import ensure_folder, write_bytes
+from tl_dyck.kit.configuration import parameters_of
+from tl_dyck.kit.files import ensure_folder, write_bytes
 from tl_dyck.runs import Sweep, run_sweep
-from tl_dyck.studies import Measurement, StudyConfig, run_study, sentences
+from tl_dyck.studies import Measurement, StudyConfig, run_study
 from tl_dyck.studies.ablation import AblateConfig, ablate_trained
-from tl_dyck.studies.paper import WEN_2023, Scale, evidence, measure, scales
-from tl_dyck.studies.paper.measure import PaperMeasurement
 from tl_dyck.studies.reproduction import reproduce
-from tl_dyck.studies.sentences import SentencesExperiment, sentences_table
 from tl_dyck.training import TrainConfig
+from tl_dyck_papers.wen_2023 import WEN_2023, Scale, evidence, measure, scales
+from tl_dyck_papers.wen_2023.measure import PaperMeasurement
+from tl_dyck_text.study import SentencesExperiment, sentences_table
 
 TRAINING = TrainConfig(steps=4, batch_size=4, check_every=2, check_size=10, target=None)
 ALL_GROUPS = scales.groups_of
@@ -120,7 +121,7 @@ STEPS = {
     "study": (Measurement, "measure"),
     "paper": (measure.PaperMeasurement, "measure"),
     "ablation": (AblateConfig, "look"),
-    "table": (sentences, "_measure"),
+    "table": (tl_dyck_text.study, "_measure"),
 }
 
 

@@ -11,17 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tl_dyck.attention import random_row_variation
 from tl_dyck.intervals import Estimate
+from tl_dyck.reading.attention import random_row_variation
 from tl_dyck.studies.claims import claims_table, load_claims, read_again, tally
-from tl_dyck.studies.paper import CLAIMS, SCALES, WEN_2023
-from tl_dyck.studies.paper.scales import groups_of
-from tl_dyck.studies.reproduction import PAPERS, load_paper
+from tl_dyck.studies.reproduction import load_paper, papers
 from tl_dyck.studies.rules import KINDS, ClaimError, Measured, holm
-from tl_dyck.studies.stack_use import CLAIMS as OF_STACK_USE
-from tl_dyck.studies.stack_use import STACK_USE_2026
-from tl_dyck.studies.stack_use.measure import GROUPS
 from tl_dyck.tasks import load_task
+from tl_dyck_papers.stack_use import CLAIMS as OF_STACK_USE
+from tl_dyck_papers.stack_use import STACK_USE_2026
+from tl_dyck_papers.stack_use.measure import GROUPS
+from tl_dyck_papers.wen_2023 import CLAIMS, SCALES, WEN_2023
+from tl_dyck_papers.wen_2023.scales import groups_of
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -167,7 +167,7 @@ def test_a_table_of_verdicts_by_hand(tmp_path):
 @pytest.mark.parametrize("paper", [WEN_2023, STACK_USE_2026], ids=lambda paper: paper.name)
 def test_every_claim_can_be_read_and_no_number_is_read_twice(paper):
     assert load_paper(paper.name) is paper
-    assert list(PAPERS) == [WEN_2023.name, STACK_USE_2026.name]
+    assert set(papers.names()) == {WEN_2023.name, STACK_USE_2026.name}
     groups = {group["group"] for group in groups_of(SCALES["paper"])} | set(GROUPS)
     for claim in paper.claims:
         assert claim.read in paper.readings, claim.name

@@ -15,7 +15,7 @@ from tests.studies.jobs import JOBS, STEPS, main
 from tl_dyck.runs import FailedRunsError, merge_sweeps, run_sweep, sweep_status
 from tl_dyck.studies import Measurement
 from tl_dyck.studies.heads import AblateConfig
-from tl_dyck.studies.paper.measure import PaperMeasurement
+from tl_dyck_papers.wen_2023.measure import PaperMeasurement
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning"

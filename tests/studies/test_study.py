@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from tests.certify.proofs.common import check_file
 from tests.recorded import numbers
-from tl_dyck.files import CorruptFileError
+from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.models import get_config
 from tl_dyck.report.study import study_page
 from tl_dyck.runs import aggregate, load_results

@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tl_dyck.text import (
-    CorpusError,
-    Sentence,
-    TextRecipe,
-    build_words,
-    load_folder,
-    load_sst2,
-)
+from tl_dyck_text.corpus import CorpusError, Sentence, build_words, load_folder, load_sst2
+from tl_dyck_text.recipe import TextRecipe
 
 
 def write(folder: Path, train: str, dev: str = "fine\t1\n") -> Path:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tests.text.conftest import SYNONYMS
 from tl_dyck.certify import Insert, PerturbationSpace, SpaceError, certify_many
-from tl_dyck.models.text import TextConfig, TextTransformer, build_text_model
-from tl_dyck.text import Attack, IntervalBound, UnsupportedTextModelError, text_space
-from tl_dyck.text.attack import margins
-from tl_dyck.text.edits import BatchEdits, pad, random_strings
-from tl_dyck.text.training import text_logits
+from tl_dyck_text.attack import Attack, UnsupportedTextModelError, margins
+from tl_dyck_text.edits import BatchEdits, pad, random_strings, text_space
+from tl_dyck_text.ibp import IntervalBound
+from tl_dyck_text.model import TextConfig, TextTransformer, build_text_model
+from tl_dyck_text.training import text_logits
 
 WORDS = (
     "<unk>",

@@ -19,23 +19,16 @@ from tests.docs.test_docs import DOCS, load
 from tests.recorded import numbers
 from tests.test_cli import call, flat
 from tests.text.conftest import SYNONYMS
-from tl_dyck.environment import cpu_name
-from tl_dyck.models.text import TextConfig, build_text_model, load_text_model, save_text_model
+from tl_dyck.kit.environment import cpu_name
 from tl_dyck.rnn import export_rnn
 from tl_dyck.runs import run_sweep, sweep_status
 from tl_dyck.runs.results import load_runs
-from tl_dyck.studies.sentences import SentencesExperiment, sentences_table
-from tl_dyck.text import (
-    OBJECTIVES,
-    TextTraining,
-    TextTrainingError,
-    accuracy,
-    build_words,
-    certify_sentences,
-    load_folder,
-    text_space,
-    train_text,
-)
+from tl_dyck_text.certificates import certify_sentences
+from tl_dyck_text.corpus import build_words, load_folder
+from tl_dyck_text.edits import text_space
+from tl_dyck_text.model import TextConfig, build_text_model, load_text_model, save_text_model
+from tl_dyck_text.study import SentencesExperiment, sentences_table
+from tl_dyck_text.training import OBJECTIVES, TextTraining, TextTrainingError, accuracy, train_text
 
 FIELDS = [
     {"d_mlp": 8, "n_heads": 2},

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tl_dyck.kit.processes import FolderLock
 from tl_dyck.models import get_config
-from tl_dyck.processes import FolderLock
 from tl_dyck.tasks import load_task
 from tl_dyck.training import TrainConfig, load_result, train
 from tl_dyck.training.group import _grain, _layout

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from tests.hooks.probes.test_balance_violation import make_model
+from tests.probes.test_balance_violation import make_model
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models import build_model, construct, get_config
 from tl_dyck.models.lean import lean_logits
-from tl_dyck.states import StateIndex, displacement
+from tl_dyck.probes.balance import state_contributions
+from tl_dyck.reading.states import StateIndex, displacement
 from tl_dyck.tasks import load_task
 from tl_dyck.training import DriftRegularizer, TrainConfig
 from tl_dyck.training.group import SeedGroup
 from tl_dyck.training.run import RunState
-from tl_dyck_hooks.probes.balance_violation import state_contributions
 
 
 def of_states(model):

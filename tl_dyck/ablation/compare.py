@@ -17,10 +17,10 @@ from scipy import stats
 
 from tl_dyck.ablation.figures import importance_dots
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError
 from tl_dyck.intervals import mean
-from tl_dyck.plot_recipes import as_figure
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError
+from tl_dyck.plotting.plot_recipes import as_figure
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from tl_dyck.plots import COLORS, Plot, Series, curves, for_plotly, numbers
+from tl_dyck.plotting.plots import COLORS, Plot, Series, curves, for_plotly, numbers
 
 
 def importance_dots(

@@ -19,9 +19,9 @@ from tl_dyck.ablation.frozen import HEADS
 from tl_dyck.ablation.gates import expected_gate, final_gate, p_open, sample_gate
 from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, check_options, stream
-from tl_dyck.arguments import checked
-from tl_dyck.plot_recipes import as_figure, frame
-from tl_dyck.screen import progress_bar
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.screen import progress_bar
+from tl_dyck.plotting.plot_recipes import as_figure, frame
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -27,11 +27,11 @@ from tl_dyck.ablation.metrics import (
     rows_per_pass,
 )
 from tl_dyck.ablation.replay import Replay
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_seed
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_seed
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.models.lean import LeanTail
-from tl_dyck.plot_recipes import frame
-from tl_dyck.registry import unknown_name
+from tl_dyck.plotting.plot_recipes import frame
 
 #: Axes of what there is one number of for each head, see `frame`.
 HEADS = [("layer", 0), ("head", 0)]

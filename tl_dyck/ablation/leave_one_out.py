@@ -14,9 +14,9 @@ from jaxtyping import Float
 from tl_dyck.ablation.frozen import HEADS
 from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, Tuner, check_options
-from tl_dyck.arguments import checked
-from tl_dyck.plot_recipes import frame
-from tl_dyck.screen import progress_bar
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.screen import progress_bar
+from tl_dyck.plotting.plot_recipes import frame
 
 
 @final

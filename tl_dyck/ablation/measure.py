@@ -17,13 +17,13 @@ from tl_dyck.ablation.leave_one_out import leave_one_out_importance
 from tl_dyck.ablation.metrics import Ignored, Metric, default_metric
 from tl_dyck.ablation.patterns import attention_entropy
 from tl_dyck.ablation.tuning import Data, FinetuneConfig, Source, check_options
-from tl_dyck.arguments import checked
-from tl_dyck.attention import random_row_variation
-from tl_dyck.check import check_draws
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_draws
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage
-from tl_dyck.plot_recipes import frame
-from tl_dyck.probes import stack_likeness
-from tl_dyck.registry import unknown_name
+from tl_dyck.plotting.plot_recipes import frame
+from tl_dyck.probes.likeness import stack_likeness
+from tl_dyck.reading.attention import random_row_variation
 
 #: Columns of the table: importance of heads of a frozen model, …
 FROZEN = ("zero", "mean", "resample", "uniform-pattern", "gradient")

@@ -17,11 +17,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, WrongValueError, check_instance, check_integer
-from tl_dyck.errors import DyckError
-from tl_dyck.inputs import named_logits
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_instance, check_integer
+from tl_dyck.kit.errors import DyckError
 from tl_dyck.language import VocabularyError
+from tl_dyck.reading.inputs import named_logits
 
 #: ``metric(logits [batch, pos, d_vocab], tokens [batch, pos]) -> [batch]``; larger is better.
 Metric = Callable[..., Tensor]

@@ -11,10 +11,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.metrics import check_model, check_tokens, real_positions, rows_per_pass
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, check_draws, check_seed
-from tl_dyck.hook_points import attention_patterns
-from tl_dyck.inputs import check_reads, language_of
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, check_draws, check_seed
+from tl_dyck.reading.hook_points import attention_patterns
+from tl_dyck.reading.inputs import check_reads, language_of
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.names import task_of
 from tl_dyck.tasks.protocol import is_task

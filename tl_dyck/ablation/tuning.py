@@ -25,16 +25,16 @@ from tl_dyck.ablation.metrics import (
     rows_per_pass,
 )
 from tl_dyck.ablation.patterns import pattern_drift
-from tl_dyck.check import (
+from tl_dyck.kit.check import (
     MOST_DRAWS,
     WrongTypeError,
     check_instance,
     check_number,
     check_seed,
 )
-from tl_dyck.configuration import Configuration, number, whole
-from tl_dyck.files import sha256
-from tl_dyck.inputs import check_reads
+from tl_dyck.kit.configuration import Configuration, number, whole
+from tl_dyck.kit.files import sha256
+from tl_dyck.reading.inputs import check_reads
 from tl_dyck.tasks.protocol import is_task
 
 #: Tokens ``[batch, pos]``; a task, of which fresh strings are drawn; or

@@ -41,7 +41,7 @@ from tl_dyck.certify.transformations import (
     substitution_table,
 )
 from tl_dyck.certify.word_spaces import WordSpace, word_space
-from tl_dyck.face import make_callable
+from tl_dyck.kit.face import make_callable
 from tl_dyck.language.alphabet import Symbols
 
 __all__ = [

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import final
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.display import Shown
 from tl_dyck.certify.marks import Passage, passages
 from tl_dyck.certify.spaces import Edit
-from tl_dyck.environment import said_with
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.environment import said_with
+from tl_dyck.kit.verdicts import Verdict, as_verdict
 from tl_dyck.language.alphabet import Symbols
-from tl_dyck.verdicts import Verdict, as_verdict
 
 
 @final

@@ -7,13 +7,13 @@ from typing import Any, final
 
 import numpy as np
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Witness
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import Tokens
+from tl_dyck.kit.arguments import checked
 
 
 @final

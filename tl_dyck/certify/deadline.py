@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import final
 
-from tl_dyck.check import check_time_limit
+from tl_dyck.kit.check import check_time_limit
 
 
 class OutOfTime(Exception):

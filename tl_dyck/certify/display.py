@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import fields
 from typing import Any, ClassVar
 
-from tl_dyck.json_values import plain
+from tl_dyck.kit.json_values import plain
 
 _COLOURS = {"proved": "#1a7f37", "refuted": "#cf222e", "open": "#9a6700"}
 

@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.change import LogitChange, worst_logit_change
 from tl_dyck.certify.display import Shown
@@ -26,15 +25,16 @@ from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import InsertMatchedPairs
-from tl_dyck.check import WrongTypeError, WrongValueError, check_draws, check_seed, shown
-from tl_dyck.environment import one_thread, said_with
-from tl_dyck.inputs import check_predicts
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_draws, check_seed, shown
+from tl_dyck.kit.environment import one_thread, said_with
+from tl_dyck.kit.registry import unknown_name
+from tl_dyck.kit.verdicts import VERDICTS, as_verdict
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.registry import unknown_name
+from tl_dyck.reading.inputs import check_predicts
 from tl_dyck.tasks.protocol import is_task
-from tl_dyck.verdicts import VERDICTS, as_verdict
 
 
 @final

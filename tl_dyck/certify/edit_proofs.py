@@ -8,7 +8,6 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.check_edits import FORMAT, Edits
 from tl_dyck.certify.lattice import KEEP
 from tl_dyck.certify.path_proofs import (
@@ -22,7 +21,8 @@ from tl_dyck.certify.proof import Proof
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import Tokens
-from tl_dyck.environment import one_thread
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.environment import one_thread
 from tl_dyck.rnn import RNNConfig
 
 

@@ -7,14 +7,14 @@ from functools import partial
 from itertools import chain, starmap
 from typing import Any
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.protocol import Certifier, CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import Tokens
-from tl_dyck.check import check_several
-from tl_dyck.workers import check_jobs, spread
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_several
+from tl_dyck.kit.workers import check_jobs, spread
 
 
 @checked
@@ -85,7 +85,7 @@ def certify_many(
         targets: one per string; None for the model's own predictions.
         space: see `certify_edits`.
         certifier: see `certify_edits`.
-        n_jobs: worker processes, see `tl_dyck.workers.check_jobs`; of them at most one for two
+        n_jobs: worker processes, see `tl_dyck.kit.workers.check_jobs`; of them at most one for two
             strings.
         progress: whether to show a progress bar.
         how: `time_limit` (seconds *per string*), `tight` and the certifier's options; see

@@ -9,7 +9,6 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify import check_agreement
 from tl_dyck.certify.automaton_proofs import prove_brackets, prove_task
 from tl_dyck.certify.check_language import (
@@ -34,13 +33,14 @@ from tl_dyck.certify.proof import NoProofError, Proof, pack, searching
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.two_layer_proofs import prove_two_layers
-from tl_dyck.check import check_integer, check_length, check_time_limit
-from tl_dyck.environment import one_thread
-from tl_dyck.files import tensors_digest
-from tl_dyck.inputs import check_predicts
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer, check_length, check_time_limit
+from tl_dyck.kit.environment import one_thread
+from tl_dyck.kit.files import tensors_digest
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.registry import unknown_name
+from tl_dyck.reading.inputs import check_predicts
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN
 from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
 

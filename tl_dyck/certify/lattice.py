@@ -24,7 +24,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.errors import DyckError
 
 KEEP = -1
 """The kind of options that edit nothing: keep a word, leave a gap alone."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.spaces import Edit, placed
+from tl_dyck.kit.arguments import checked
 from tl_dyck.language.alphabet import Symbols
 
 

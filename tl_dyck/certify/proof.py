@@ -19,7 +19,7 @@ import numpy as np
 from tl_dyck.certify.check_language import ProofError
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.files import write_output
+from tl_dyck.kit.files import write_output
 
 
 class NoProofError(CertifyError):

@@ -24,16 +24,16 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate, Witness
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.spaces import PerturbationSpace
-from tl_dyck.check import check_integer
-from tl_dyck.errors import DyckError
-from tl_dyck.registry import Registry
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.registry import Registry
+from tl_dyck.kit.verdicts import Verdict
 from tl_dyck.rnn import TwoLayerRNN
-from tl_dyck.verdicts import Verdict
 
 
 class CertifyError(DyckError, ValueError):

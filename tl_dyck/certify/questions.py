@@ -14,7 +14,6 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.exact.network import Network
@@ -23,10 +22,11 @@ from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers
 from tl_dyck.certify.space_parser import parse_space
 from tl_dyck.certify.spaces import Edit, PerturbationSpace
 from tl_dyck.certify.transformations import Tokens, as_tokens
-from tl_dyck.check import check_integer, check_time_limit
-from tl_dyck.environment import made_with, one_thread
-from tl_dyck.inputs import check_reads, unwrapped
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer, check_time_limit
+from tl_dyck.kit.environment import made_with, one_thread
 from tl_dyck.language import DyckLanguage
+from tl_dyck.reading.inputs import check_reads, unwrapped
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.rnn.unsupported import refuse_weights
 

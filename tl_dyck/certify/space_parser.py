@@ -18,7 +18,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import (
     Delete,
@@ -30,10 +29,11 @@ from tl_dyck.certify.transformations import (
     SwapAdjacent,
     Transformation,
 )
-from tl_dyck.files import CorruptFileError, read_json
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.files import CorruptFileError, read_json
+from tl_dyck.kit.registry import Registry, unknown_name
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.registry import Registry, unknown_name
 
 
 @final

@@ -25,12 +25,12 @@ from typing import Any, final
 
 import torch
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.automaton import StringAutomaton
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.lattice import KEEP, Lattice, Option, SpaceTooLargeError
 from tl_dyck.certify.transformations import SpaceError, Tokens, Transformation, as_tokens
-from tl_dyck.check import MOST_DRAWS, check_instance, check_integer, check_several
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import MOST_DRAWS, check_instance, check_integer, check_several
 
 
 @final

@@ -30,9 +30,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_integer, shown
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer, shown
+from tl_dyck.kit.errors import DyckError
 from tl_dyck.language import DyckLanguage
 
 STOP_WORDS = ("a", "and", "the", "of", "to")

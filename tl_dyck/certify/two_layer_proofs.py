@@ -19,9 +19,9 @@ from tl_dyck.certify.exact.balls import Array, BoolArray
 from tl_dyck.certify.language.questions import Runner, make_uniform, refuse_long, refuse_unlike
 from tl_dyck.certify.path_proofs import float32_where_exact, refuse_others
 from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, searching
-from tl_dyck.files import tensors_digest
-from tl_dyck.inputs import check_predicts
+from tl_dyck.kit.files import tensors_digest
 from tl_dyck.language import DyckLanguage
+from tl_dyck.reading.inputs import check_predicts
 from tl_dyck.rnn import UnsupportedModelError
 from tl_dyck.rnn.export import export_layers
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.certificate import Certificate
 from tl_dyck.certify.spaces import PerturbationSpace
 from tl_dyck.certify.transformations import Rewrite, SpaceError, Transformation
-from tl_dyck.check import WrongTypeError, check_integer, shown
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, check_integer, shown
 from tl_dyck.language.alphabet import Symbols
 
 _MOST_READ = 50_000_000  # characters that are tokenized: some seconds

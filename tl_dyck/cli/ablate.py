@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 from rich.padding import Padding
 from rich.text import Text
 
-from tl_dyck.addresses import split_address
 from tl_dyck.cli.answers import Answer, Rows, Saved
 from tl_dyck.cli.options import (
     MODELS,
@@ -25,6 +24,7 @@ from tl_dyck.cli.options import (
     whole,
 )
 from tl_dyck.cli.settings import configured, settings_of
+from tl_dyck.kit.addresses import split_address
 
 if TYPE_CHECKING:
     from tl_dyck.studies.ablation import Ablation

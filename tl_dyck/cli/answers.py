@@ -32,8 +32,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tl_dyck.cli.options import flag
-from tl_dyck.json_values import plain
-from tl_dyck.screen import console, in_a_line, visible
+from tl_dyck.kit.json_values import plain
+from tl_dyck.kit.screen import console, in_a_line, visible
 
 #: Exit status of a verdict: nothing was refuted, and something could not be decided.
 UNDECIDED = 3
@@ -110,7 +110,7 @@ class Next:
 
     Attributes:
         what: it does.
-        line: the command, from `tl_dyck.suggest.command`.
+        line: the command, from `tl_dyck.kit.suggest.command`.
     """
 
     what: str

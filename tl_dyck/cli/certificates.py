@@ -15,7 +15,7 @@ from tl_dyck.certify import (
     parse_space,
     substitution_table,
 )
-from tl_dyck.files import read_text
+from tl_dyck.kit.files import read_text
 from tl_dyck.language import DyckLanguage, DyckStringError
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, export_rnn, load_rnn
 from tl_dyck.rnn.artefact import FILES

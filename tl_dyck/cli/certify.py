@@ -25,8 +25,8 @@ from tl_dyck.cli.options import (
     out_folder,
     whole,
 )
-from tl_dyck.screen import console, in_a_line
-from tl_dyck.suggest import command
+from tl_dyck.kit.screen import console, in_a_line
+from tl_dyck.kit.suggest import command
 
 if TYPE_CHECKING:
     from tl_dyck.certify import Asker, Certificate, PerturbationSpace
@@ -45,7 +45,7 @@ def export(
     For example: [bold]tl-dyck export results/study:minimal-onehot/seed-0 my-rnn[/bold]
     """
     existing_models(model)
-    from tl_dyck.files import ensure_folder
+    from tl_dyck.kit.files import ensure_folder
     from tl_dyck.rnn import export_rnn, save_rnn
     from tl_dyck.runs.saved import load_pretrained
 
@@ -124,7 +124,7 @@ def certify(
 
     from tl_dyck.certify import Asker, certify_each
     from tl_dyck.cli import certificates as asked
-    from tl_dyck.files import as_json, write_output
+    from tl_dyck.kit.files import as_json, write_output
 
     network, language = asked.load_any(model)
     config = asked.description(network)
@@ -169,7 +169,7 @@ def _proofs(
     """Write a proof of each string that is proved; `lacking` is told which have none."""
     from tl_dyck.certify.edit_proofs import prove_edits
     from tl_dyck.certify.proof import NoProofError
-    from tl_dyck.files import ensure_folder
+    from tl_dyck.kit.files import ensure_folder
     from tl_dyck.rnn import TwoLayerRNN
 
     kept = []

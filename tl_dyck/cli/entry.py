@@ -19,10 +19,10 @@ from tl_dyck.cli.probe import play, probe
 from tl_dyck.cli.reproduce import reproduce
 from tl_dyck.cli.runs import sweep_app
 from tl_dyck.cli.study import report, study
-from tl_dyck.cli.text import text_app
 from tl_dyck.cli.train import models, tasks, train
-from tl_dyck.errors import is_refusal
-from tl_dyck.screen import console
+from tl_dyck.kit.errors import is_refusal
+from tl_dyck.kit.registry import Registry
+from tl_dyck.kit.screen import console
 
 
 class _Commands(Group):
@@ -84,8 +84,13 @@ for _command in (
     judge,
 ):
     app.command(cls=Command)(answers(_command))
-app.add_typer(text_app, name="text")
 app.add_typer(sweep_app, name="sweep")
+
+#: Groups of commands of other packages, each a `typer.Typer`; they load nothing heavy before one
+#: is called.
+commands: Registry[typer.Typer] = Registry("command", "tl_dyck.commands")
+for _name in commands.names():
+    app.add_typer(commands.get(_name), name=_name)
 
 
 def _version(wanted: bool) -> bool:

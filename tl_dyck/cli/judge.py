@@ -39,7 +39,7 @@ def judge(
     from tl_dyck.judge.protocol import COLUMNS, kind_of
     from tl_dyck.judge.protocol import methods as known
     from tl_dyck.judge.run import judge_methods
-    from tl_dyck.registry import unknown_name
+    from tl_dyck.kit.registry import unknown_name
     from tl_dyck.report import write_report
 
     if scale not in SUITES:

@@ -19,7 +19,7 @@ from tl_dyck.cli.options import (
     some_seconds,
     whole,
 )
-from tl_dyck.suggest import command
+from tl_dyck.kit.suggest import command
 
 
 @final
@@ -78,8 +78,8 @@ def certify_language(
     from tl_dyck.certify.language import certify_language as decide
     from tl_dyck.certify.language import sample_error
     from tl_dyck.cli.certificates import load_any
-    from tl_dyck.files import as_json, write_output
-    from tl_dyck.screen import share_bar
+    from tl_dyck.kit.files import as_json, write_output
+    from tl_dyck.kit.screen import share_bar
 
     network, language = load_any(model)
     claim, limit = claimed.claim, {"time_limit": time_limit}

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from tl_dyck.addresses import split_address
-from tl_dyck.check import check_integer, check_number, check_seed
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.addresses import split_address
+from tl_dyck.kit.check import check_integer, check_number, check_seed
+from tl_dyck.kit.errors import DyckError
 
 if TYPE_CHECKING:
     from tl_dyck.runs import RunOptions
@@ -74,7 +74,7 @@ def writable_folder(path: Path) -> Path:
 
 
 def writable_file(path: Path) -> Path:
-    """Insist that a file can be written, as `tl_dyck.files.write_output` writes it."""
+    """Insist that a file can be written, as `tl_dyck.kit.files.write_output` writes it."""
     found = _look(path)
     if found is None or stat.S_ISREG(found.st_mode):
         writable_folder(Path(os.path.realpath(path)).parent)
@@ -275,7 +275,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 def usable_device(name: str | None) -> str | None:
     """Check a device before anything is done on it."""
-    from tl_dyck.environment import check_device
+    from tl_dyck.kit.environment import check_device
 
     return check_device(name)
 

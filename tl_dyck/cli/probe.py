@@ -10,7 +10,6 @@ from typing import Annotated, Any, NamedTuple, SupportsFloat
 
 from rich.text import Text
 
-from tl_dyck.addresses import split_address
 from tl_dyck.cli.answers import Answer, Saved, say_note
 from tl_dyck.cli.options import (
     MODELS,
@@ -24,7 +23,8 @@ from tl_dyck.cli.options import (
     usable_device,
     whole,
 )
-from tl_dyck.errors import is_refusal
+from tl_dyck.kit.addresses import split_address
+from tl_dyck.kit.errors import is_refusal
 
 Models = Annotated[list[str], argument("MODEL...", MODELS)]
 
@@ -49,8 +49,8 @@ def probe(
     For example: [bold]tl-dyck probe results/study:gpt[/bold], or
     [bold]tl-dyck probe results/train/dyck-2-4/gpt -p stack_likeness -s "[[]]()"[/bold]
     """
+    from tl_dyck.kit.registry import unknown_name
     from tl_dyck.probes import list_probes
-    from tl_dyck.registry import unknown_name
 
     existing_models(*models)
     if name is not None and name not in list_probes():
@@ -218,8 +218,8 @@ def play(
     For example: [bold]tl-dyck play results/study:gpt[/bold]
     """
     existing_models(*models)
+    from tl_dyck.kit.screen import share_bar
     from tl_dyck.report import write_playground
-    from tl_dyck.screen import share_bar
 
     found = load_models(models, only, "cpu")
     names = [saved.name for saved in found]

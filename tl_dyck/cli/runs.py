@@ -26,7 +26,7 @@ from tl_dyck.cli.options import (
     usable_device,
     whole,
 )
-from tl_dyck.suggest import command
+from tl_dyck.kit.suggest import command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -255,7 +255,7 @@ def results(
     existing(folder)
     if out is not None and out.suffix not in (".parquet", ".csv"):
         raise ValueError(f"results go to a file that ends with .parquet or .csv, not {str(out)!r}")
-    from tl_dyck.files import write_output
+    from tl_dyck.kit.files import write_output
     from tl_dyck.runs import aggregate, load_results
     from tl_dyck.runs.results import columns_of
 

@@ -9,12 +9,12 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from tl_dyck.check import WrongTypeError, WrongValueError
 from tl_dyck.cli.options import option
-from tl_dyck.registry import unknown_name
+from tl_dyck.kit.check import WrongTypeError, WrongValueError
+from tl_dyck.kit.registry import unknown_name
 
 if TYPE_CHECKING:
-    from tl_dyck.configuration import Configuration
+    from tl_dyck.kit.configuration import Configuration
 
 T = TypeVar("T", bound="Configuration")
 

@@ -19,7 +19,7 @@ from tl_dyck.cli.options import (
     usable_device,
 )
 from tl_dyck.cli.settings import changed, settings_of
-from tl_dyck.suggest import command
+from tl_dyck.kit.suggest import command
 
 
 def tasks() -> Answer:

@@ -14,7 +14,6 @@ and the answer, which is proved, or computed on every prefix of a small language
 `judge_method`, or with all others by ``tl-dyck judge``. Called, this module is `judge_method`.
 """
 
-from tl_dyck.face import make_callable
 from tl_dyck.judge.cases import list_kinds, make_case
 from tl_dyck.judge.compare import compare_methods
 from tl_dyck.judge.declarations import (
@@ -46,6 +45,7 @@ from tl_dyck.judge.run import Judgement, judge_methods, load_judgement
 from tl_dyck.judge.scores import judge, judge_method, score_table
 from tl_dyck.judge.suites import SUITES, Suite
 from tl_dyck.judge.truths import HeadTruths, head_truths
+from tl_dyck.kit.face import make_callable
 
 __all__ = [
     "ABOUT_HEADS",

@@ -12,8 +12,8 @@ import numbers
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
-from tl_dyck.check import shown
 from tl_dyck.judge.protocol import CONVERGED, JudgeError, WithError
+from tl_dyck.kit.check import shown
 
 
 def checked_answers(who: str, scores: Any, n: int) -> list[tuple[float | None, float]]:

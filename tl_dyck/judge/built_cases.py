@@ -10,8 +10,6 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from tl_dyck.check import check_integer_fields, check_number
-from tl_dyck.files import sha256
 from tl_dyck.judge.facts import (
     Enumeration,
     head_facts,
@@ -21,8 +19,10 @@ from tl_dyck.judge.facts import (
 )
 from tl_dyck.judge.heads import Head, Workshop
 from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Fact, JudgeError, Question
+from tl_dyck.kit.check import check_integer_fields, check_number
+from tl_dyck.kit.files import sha256
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage
-from tl_dyck.registry import unknown_name
 from tl_dyck.tasks import DyckTask
 
 #: Longest prefixes that "stack" and "same" ask about, in brackets.

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, check_seed
 from tl_dyck.judge.built_cases import CONSTRUCTED, construct_case
 from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.parts import PARTS, parts_case
 from tl_dyck.judge.protocol import Case, Fact
 from tl_dyck.judge.pruned import PRUNED, prune_case
 from tl_dyck.judge.trained_cases import TRAINED, train_case
-from tl_dyck.registry import unknown_name
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, check_seed
+from tl_dyck.kit.registry import unknown_name
 
 Maker = Callable[[str, int, Mapping[str, Any]], tuple[Case, list[Fact]]]
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from tl_dyck.files import sha256
+from tl_dyck.kit.files import sha256
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 _OURS = ("tl_dyck", "tl_dyck_hooks")

@@ -10,7 +10,7 @@ import pandas as pd
 from tl_dyck.intervals import estimate
 from tl_dyck.judge.protocol import KINDS
 from tl_dyck.judge.scores import N_BOOTSTRAP, resampled
-from tl_dyck.registry import unknown_name
+from tl_dyck.kit.registry import unknown_name
 
 
 def compare_methods(

@@ -19,8 +19,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, check_integer, check_number, shown
 from tl_dyck.judge.protocol import (
     ABOUT_HEADS,
     KINDS,
@@ -31,7 +29,9 @@ from tl_dyck.judge.protocol import (
     WithError,
     methods,
 )
-from tl_dyck.registry import unknown_name
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, check_integer, check_number, shown
+from tl_dyck.kit.registry import unknown_name
 
 #: From tokens ``[n, pos]`` and the closing bracket that the model predicts after each, ``[n]``, to
 #: a size for each position, ``[n, pos]``.

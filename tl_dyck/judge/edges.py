@@ -19,9 +19,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.interventions import Hook, run
 from tl_dyck.judge.facts import Enumeration, exchange_types
 from tl_dyck.judge.protocol import Fact, JudgeError, Question
+from tl_dyck.reading.interventions import Hook, run
 
 _READ = 1e-9  # what is less is rounding
 

@@ -18,10 +18,10 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from tl_dyck.ablation.replay import Replay
-from tl_dyck.interventions import Hook, hide_keys, key_of_one, run
 from tl_dyck.judge.protocol import Fact, JudgeError, Question
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.lean import LeanTail
+from tl_dyck.reading.interventions import Hook, hide_keys, key_of_one, run
 
 #: Logits that differ by less are equal: rounding of the sums here is below 1e-10.
 TIE = 1e-9

@@ -33,8 +33,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tl_dyck.files import sha256
 from tl_dyck.judge.protocol import Case, Fact, JudgeError, by_target
+from tl_dyck.kit.files import sha256
 
 
 @final

@@ -20,8 +20,8 @@ from tl_dyck.judge.facts import TIE, Enumeration, depth_facts
 from tl_dyck.judge.heads import Workshop
 from tl_dyck.judge.protocol import Case, Fact, JudgeError, Question
 from tl_dyck.judge.trained_cases import trained_models
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage
-from tl_dyck.registry import unknown_name
 
 PARTS = {
     "built-edges": "Built models with a norm behind their heads; only edges are asked about.",

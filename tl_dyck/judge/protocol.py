@@ -20,9 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.errors import DyckError
-from tl_dyck.registry import Registry
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.registry import Registry
 from tl_dyck.tasks import DyckTask
 
 #: Kinds of question, and what exactly each asks. "Breaks" means: there is a prefix of at most

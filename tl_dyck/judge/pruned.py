@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from tl_dyck.environment import one_thread
 from tl_dyck.judge.built_cases import generator_of, pose, small_task
 from tl_dyck.judge.facts import answers_alike
 from tl_dyck.judge.heads import Workshop
 from tl_dyck.judge.protocol import Case, Fact, Question
+from tl_dyck.kit.environment import one_thread
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.construct.plan import Plan, random_network
 from tl_dyck.models.construct.pruning import prune
-from tl_dyck.registry import unknown_name
 
 PRUNED = {
     "twins": "Two networks pruned from one at random; they share a matrix that neither needs.",

@@ -10,18 +10,18 @@ from typing import Any, ClassVar, final
 import pandas as pd
 from typing_extensions import Unpack
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError
-from tl_dyck.environment import one_thread
-from tl_dyck.files import read_table, sha256
 from tl_dyck.judge.cases import sealed_case, with_key
 from tl_dyck.judge.cheats import bounds, norms, norms_along
 from tl_dyck.judge.code import code_digest
 from tl_dyck.judge.protocol import COLUMNS, CONTROLS, JudgeError, methods
 from tl_dyck.judge.scores import ask, score_table, told
 from tl_dyck.judge.suites import SUITES, Suite
-from tl_dyck.records import write_tables
-from tl_dyck.registry import unknown_name
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError
+from tl_dyck.kit.environment import one_thread
+from tl_dyck.kit.files import read_table, sha256
+from tl_dyck.kit.records import write_tables
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.spec import Point, Sweep

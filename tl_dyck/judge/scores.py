@@ -15,9 +15,6 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, check_several
-from tl_dyck.environment import one_thread
 from tl_dyck.intervals import Estimate, estimate
 from tl_dyck.judge.answers import checked_answers
 from tl_dyck.judge.cases import TRAINED_KINDS, sealed_case
@@ -33,6 +30,9 @@ from tl_dyck.judge.protocol import (
     methods,
 )
 from tl_dyck.judge.suites import DEVELOPMENT, Suite
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, check_several
+from tl_dyck.kit.environment import one_thread
 from tl_dyck.runs.store import STOPPERS
 
 Floats = NDArray[np.float64]

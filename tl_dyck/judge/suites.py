@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import final
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, WrongValueError, check_integer, check_seed, shown
-from tl_dyck.files import sha256
 from tl_dyck.judge.cases import KEYS, list_kinds, with_key
 from tl_dyck.judge.parts import PARTS
 from tl_dyck.judge.protocol import JudgeError
-from tl_dyck.registry import unknown_name
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_integer, check_seed, shown
+from tl_dyck.kit.files import sha256
+from tl_dyck.kit.registry import unknown_name
 
 #: Seeds from here on are held out: methods are scored by them, and must not be tuned on them.
 HELD_OUT = 1_000_000

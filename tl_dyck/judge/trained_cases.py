@@ -10,15 +10,15 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from tl_dyck.check import check_integer_fields, check_number
-from tl_dyck.environment import one_thread
 from tl_dyck.judge.built_cases import generator_of, pose, small_task, with_length_facts
 from tl_dyck.judge.facts import all_prefixes, margins
 from tl_dyck.judge.heads import reorder
 from tl_dyck.judge.protocol import Case, Fact
+from tl_dyck.kit.check import check_integer_fields, check_number
+from tl_dyck.kit.environment import one_thread
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.models import DyckTransformerConfig, build_model
 from tl_dyck.models.lean import lean_logits
-from tl_dyck.registry import unknown_name
 from tl_dyck.tasks import DyckTask
 
 TRAINED = {

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from tl_dyck.ablation.compare import Answer
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_instance, check_length
-from tl_dyck.inputs import check_predicts, one_model
-from tl_dyck.interventions import hide_keys, key_of_each, run
 from tl_dyck.judge.facts import TIE, Enumeration, head_facts, margins
 from tl_dyck.judge.protocol import JudgeError
-from tl_dyck.plot_recipes import as_figure, dots
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_instance, check_length
+from tl_dyck.plotting.plot_recipes import as_figure, dots
+from tl_dyck.reading.inputs import check_predicts, one_model
+from tl_dyck.reading.interventions import hide_keys, key_of_each, run
 from tl_dyck.tasks import DyckTask
 
 if TYPE_CHECKING:

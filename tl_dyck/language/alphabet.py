@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_several
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_several
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language.checks import DyckStringError
-from tl_dyck.registry import unknown_name
 
 
 @final

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice, pairwise
 from typing import Any
 
-from tl_dyck.check import WrongTypeError, check_length
-from tl_dyck.errors import DyckError
-from tl_dyck.registry import unknown_name
+from tl_dyck.kit.check import WrongTypeError, check_length
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.registry import unknown_name
 
 BOS_STRING = "<bos>"
 MODES = ("complete", "prefix")

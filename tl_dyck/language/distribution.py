@@ -25,8 +25,8 @@ from jaxtyping import Float64, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import MOST_DRAWS, check_integer, check_length
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import MOST_DRAWS, check_integer, check_length
 from tl_dyck.language.chain import choice_nats, depth_chain, free_open_probability
 from tl_dyck.language.checks import DyckStringError, check_length_of, check_mode
 from tl_dyck.language.dyck import DyckLanguage

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import LONGEST, check_integer, check_length
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import LONGEST, check_integer, check_length
 from tl_dyck.language.checks import (
     DyckStringError,
     check_brackets,

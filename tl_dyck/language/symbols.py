@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, WrongValueError
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, WrongValueError
+from tl_dyck.kit.errors import DyckError
 from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.checks import check_symbols, cut, in_order
 

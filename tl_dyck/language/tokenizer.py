@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from tl_dyck.arguments import checked
+from tl_dyck.kit.arguments import checked
 from tl_dyck.language.checks import BOS_STRING, cut
 from tl_dyck.language.dyck import DyckLanguage
 from tl_dyck.language.symbols import Language

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import MOST_IDS, WrongTypeError, WrongValueError, check_integer, shown
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import MOST_IDS, WrongTypeError, WrongValueError, check_integer, shown
+from tl_dyck.kit.errors import DyckError
 from tl_dyck.language.checks import in_order
 from tl_dyck.language.symbols import Language
 

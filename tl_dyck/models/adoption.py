@@ -13,22 +13,22 @@ import torch
 from torch import Tensor
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import (
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import (
     WrongTypeError,
     WrongValueError,
     check_integer,
     check_number,
     not_finite,
 )
-from tl_dyck.decoder import odd_options
-from tl_dyck.inputs import check_placed, unwrapped, warn_of_first
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage, SymbolLanguage, build_tokenizer
 from tl_dyck.language.checks import in_order
 from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
 from tl_dyck.models.config import DTYPES, RECORDING, DyckTransformerConfig
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
-from tl_dyck.registry import unknown_name
+from tl_dyck.reading.decoder import odd_options
+from tl_dyck.reading.inputs import check_placed, unwrapped, warn_of_first
 
 
 @checked
@@ -81,7 +81,7 @@ def adopt(
     Warns:
         VocabularyWarning: of bounded Dyck languages, if after BOS the model clearly prefers some
             closing bracket to some opening one, as one does whose ids are named wrongly
-            (`tl_dyck.inputs.warn_of_first`). No warning is no proof that they are right.
+            (`tl_dyck.reading.inputs.warn_of_first`). No warning is no proof that they are right.
     """
     model = unwrapped(model)
     if not isinstance(model, HookedTransformer):

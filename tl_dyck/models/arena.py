@@ -23,9 +23,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, WrongValueError, check_integer
-from tl_dyck.files import CorruptFileError, one_line, read_regular
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_integer
+from tl_dyck.kit.files import CorruptFileError, one_line, read_regular
 from tl_dyck.models.hooked import HookedTransformerConfig
 from tl_dyck.models.hooked.own import HookedTransformer
 from tl_dyck.models.storage import check_finite, load_weights
@@ -151,7 +151,7 @@ def _check_packed(data: bytes, source: str) -> None:
             )
 
 
-def _check_held(found: Mapping[Any, Tensor], size: int, source: str) -> None:
+def _check_held(found: Mapping[str, Tensor], size: int, source: str) -> None:
     """Refuse tensors that say more numbers than there are bytes: of stride 0, or of one storage."""
     if any(each.layout != torch.strided or each.is_quantized for each in found.values()):
         raise CorruptFileError(f"{source!r} holds tensors that are sparse or quantized")

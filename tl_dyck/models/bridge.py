@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
-from tl_dyck.arguments import checked
-from tl_dyck.errors import DyckError
-from tl_dyck.inputs import named_logits
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.errors import DyckError
 from tl_dyck.models.embeddings import DepthEmbed
 from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.models.hooked.installed import MAJOR
 from tl_dyck.models.hooked.own import Attention, UnitNorm
+from tl_dyck.reading.inputs import named_logits
 
 
 class NoBridgeError(DyckError, TypeError):

@@ -79,7 +79,8 @@ class UnsummedCache(ActivationCache):
             return found
         attn: Any = self.model.blocks[layer].attn
         whole: Tensor = torch.einsum("...hd,hdm->...m", self["z", layer, "attn"], attn.W_O)
-        return whole + attn.b_O
+        total: Tensor = whole + attn.b_O
+        return total
 
     @torch.no_grad()
     def _missing(self, layer: int | None, mlp_input: bool, *, by_head: bool) -> float | None:

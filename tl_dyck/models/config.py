@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
-from tl_dyck.activations import canonical_activation
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_integer_fields, check_number
-from tl_dyck.decoder import odd_options
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer_fields, check_number
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage, Language, SymbolLanguage
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.models.embeddings import DEPTH_EMBEDDINGS, FIXED_POSITIONS, depth_embedding_size
 from tl_dyck.models.hooked import HookedTransformerConfig
-from tl_dyck.registry import unknown_name
+from tl_dyck.reading.activations import canonical_activation
+from tl_dyck.reading.decoder import odd_options
 
 _CHOICES = {
     "embedding": ("token", *DEPTH_EMBEDDINGS),

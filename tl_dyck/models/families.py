@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tl_dyck.arguments import checked
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.registry import Registry, unknown_name
 from tl_dyck.language import VocabularyError
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.models.config import OPTIONS, DyckTransformerConfig
 from tl_dyck.models.embeddings import DEPTH_EMBEDDINGS, depth_embedding_size
 from tl_dyck.models.hooked import HookedTransformerConfig
-from tl_dyck.registry import Registry, unknown_name
 from tl_dyck.tasks import Task, load_task
 
 #: A family makes the configuration for a task, ours or a plain HookedTransformerConfig; keyword

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.activations import ACTIVATIONS, canonical_activation
-from tl_dyck.arguments import checked
-from tl_dyck.decoder import departures, hooked_at
+from tl_dyck.kit.arguments import checked
 from tl_dyck.models.hooked import TransformerBlock, own
 from tl_dyck.models.transformer import DyckTransformer
+from tl_dyck.reading.activations import ACTIVATIONS, canonical_activation
+from tl_dyck.reading.decoder import departures, hooked_at
 
 
 @checked

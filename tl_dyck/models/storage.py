@@ -1,6 +1,6 @@
 """Models on disk: a folder with `config.json` and `model.safetensors`.
 
-Knows: which models come back as they were. What is asked of a folder, `tl_dyck.records` knows.
+Knows: which models come back as they were. What is asked of a folder, `tl_dyck.kit.records` knows.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import not_finite
-from tl_dyck.decoder import hooked_at
-from tl_dyck.files import CorruptFileError
-from tl_dyck.inputs import check_placed, unwrapped
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import not_finite
+from tl_dyck.kit.files import CorruptFileError
+from tl_dyck.kit.records import Shapes, described, read_weights, write_weights
 from tl_dyck.models import adoption
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.models.transformer import DyckTransformer, build_model
-from tl_dyck.records import Shapes, described, read_weights, write_weights
+from tl_dyck.reading.decoder import hooked_at
+from tl_dyck.reading.inputs import check_placed, unwrapped
 
 
 class NotFiniteError(CorruptFileError):

@@ -12,13 +12,13 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import trange
 from transformer_lens.utilities import USE_DEFAULT_VALUE, sample_logits
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_integer, check_number
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer, check_number
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import build_tokenizer
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.embeddings import FIXED_POSITIONS, DepthEmbed
 from tl_dyck.models.hooked.own import HookedTransformer
-from tl_dyck.registry import unknown_name
 
 # More than rounding in float32, which TransformerLens computes in: nats.
 _PROCESSED = 1e-2

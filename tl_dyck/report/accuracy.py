@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from tl_dyck.estimates import again_words, interval_words
-from tl_dyck.plot_recipes import dots
-from tl_dyck.plots import COLORS, SYMBOLS, Line, Plot, Series, for_plotly, scatter
+from tl_dyck.plotting.plot_recipes import dots
+from tl_dyck.plotting.plots import COLORS, SYMBOLS, Line, Plot, Series, for_plotly, scatter
 from tl_dyck.report.markup import percent
 from tl_dyck.report.page import Figure
 from tl_dyck.studies import Study

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from tl_dyck.configuration import parameters_of
+from tl_dyck.kit.configuration import parameters_of
+from tl_dyck.kit.suggest import Files, command
 from tl_dyck.studies import Study, StudyConfig
 from tl_dyck.studies.measurement import PROOF
-from tl_dyck.suggest import Files, command
 from tl_dyck.training import TrainConfig
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pandas as pd
 
 from tl_dyck.estimates import interval_words
-from tl_dyck.plot_recipes import dots, in_words, marks
-from tl_dyck.plots import Line, Plot, Series, curves, scatter
+from tl_dyck.plotting.plot_recipes import dots, in_words, marks
+from tl_dyck.plotting.plots import Line, Plot, Series, curves, scatter
 from tl_dyck.report.accuracy import ACCURACY_FIGURES, NAME, between
 from tl_dyck.report.commands import probe_command
 from tl_dyck.report.page import Figure

@@ -14,13 +14,13 @@ import pandas as pd
 from tl_dyck.ablation import FINETUNED, FROZEN, INTERPRETABILITY, FinetuneConfig
 from tl_dyck.ablation.figures import gate_curves, importance_dots
 from tl_dyck.estimates import interval_words
-from tl_dyck.json_values import plain
-from tl_dyck.plot_recipes import dots, marks
-from tl_dyck.plots import Line, scatter
+from tl_dyck.kit.json_values import plain
+from tl_dyck.kit.suggest import command
+from tl_dyck.plotting.plot_recipes import dots, marks
+from tl_dyck.plotting.plots import Line, scatter
 from tl_dyck.report.markup import Html, element, percent, table
 from tl_dyck.report.page import Figure, Page, Section, again, cell, whole_configuration
 from tl_dyck.studies.ablation import AblateConfig, Ablation, load_ablation
-from tl_dyck.suggest import command
 
 _MOST = 6  # groups that are drawn; all are in the tables
 

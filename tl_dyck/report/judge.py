@@ -6,21 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from tl_dyck.estimates import interval_words
-from tl_dyck.hook_points import attention_patterns
 from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, SUITES, methods
 from tl_dyck.judge.cases import sealed_case, with_key
 from tl_dyck.judge.facts import all_prefixes
 from tl_dyck.judge.protocol import COLUMNS, CONVERGED, Case, Question, kind_of
 from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.scores import most_misleading
+from tl_dyck.kit.suggest import command
+from tl_dyck.reading.hook_points import attention_patterns
 from tl_dyck.report.heatmap import color_bar, heat_map, text_of
 from tl_dyck.report.markup import Html, csv_link, element, percent, table
 from tl_dyck.report.page import Page, Section, again, made_with
 from tl_dyck.studies.tables import markdown
-from tl_dyck.suggest import command
 
 _NEARLY_ALL = 0.95
 
@@ -183,8 +184,8 @@ def _auroc(done: Judgement) -> list[Html | None]:
     caption = (
         "AUROC of {}: the probability that a “yes” scores above a “no”; 0.5 is chance. With "
         f"{interval_words(_ends_of(done), 'cases')}. “of 40%”: to so many of the questions there "
-        f"is an answer; numbers further than {CONVERGED:.0%} from converged are none. –: the method says nothing "
-        "about this."
+        f"is an answer; numbers further than {CONVERGED:.0%} from converged are none. –: the "
+        "method says nothing about this."
     )
     tables = []
     for what, kinds in (("questions about heads", heads), ("all other questions", rest)):

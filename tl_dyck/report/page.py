@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, final
 
 import pandas as pd
 
-from tl_dyck.plots import Plot
+from tl_dyck.plotting.plots import Plot
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Child, Html, csv_link, element, filled, json_block, table
 
@@ -265,7 +265,7 @@ def whole_configuration(values: Mapping[str, Any]) -> Html:
 
 
 def made_with(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Versions and machine, from `tl_dyck.environment.environment`, for the bottom of a page."""
+    """Versions and machine, as `environment` says them, for the bottom of a page."""
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return {
         "Versions": f"{packages}, Python {facts['python']}",

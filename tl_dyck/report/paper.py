@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 
 from tl_dyck.estimates import interval_words
 from tl_dyck.report.markup import Html, csv_link, element, table
-from tl_dyck.report.page import Figure, Page, Section, again, made_with, whole_configuration
-from tl_dyck.report.paper_figures import paper_figures
-from tl_dyck.report.stack_use import stack_use_figures
+from tl_dyck.report.page import Page, Section, again, made_with, whole_configuration
 from tl_dyck.studies.claims import tally
 from tl_dyck.studies.reproduction import Reproduction
 from tl_dyck.studies.rules import VERDICTS
 from tl_dyck.studies.tables import markdown
 
-#: What draws the figures, by paper; another paper's page has none.
-_FIGURES: dict[str, Callable[[Reproduction], list[Figure | None]]] = {
-    "wen-2023": paper_figures,
-    "stack-use-2026": stack_use_figures,
-}
 #: Tables of the evidence that can be saved from the page, and what they are called.
 _SAVED = {"models": "All models", "known": "The constructions"}
 _TINY = 1e-15  # p-values below are rounding
@@ -42,7 +34,7 @@ def paper_page(done: Reproduction) -> Html:
         lead=paper.lead.format(models=len(models), scale=done.scale.name),
         parts=[
             Section("claims", "Every claim", _claims_section(done.claims, paper.caption)),
-            *_FIGURES.get(paper.name, lambda done: [])(done),
+            *paper.figures(done),
         ],
         command=command,
         about=[

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tl_dyck.estimates import ends_text
-from tl_dyck.files import CorruptFileError
+from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.report.heatmap import Text, color_bar, described_map, heat_map, text_in, thousandths
 from tl_dyck.report.markup import Html, decimals, element, percent, table
 from tl_dyck.report.page import Figure

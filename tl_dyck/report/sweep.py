@@ -9,15 +9,15 @@ from pathlib import Path
 import pandas as pd
 
 from tl_dyck.estimates import again_words, ends_text, interval_words
-from tl_dyck.files import CorruptFileError, read_tensors
-from tl_dyck.plot_recipes import dots
-from tl_dyck.plots import Series, curves
+from tl_dyck.kit.files import CorruptFileError, read_tensors
+from tl_dyck.kit.suggest import command
+from tl_dyck.plotting.plot_recipes import dots
+from tl_dyck.plotting.plots import Series, curves
 from tl_dyck.report.markup import Html, csv_link, element, table
 from tl_dyck.report.page import Figure, Page, Section, again, cell
 from tl_dyck.runs import SweepStatus, aggregate, load_results, sweep_status, time_left
 from tl_dyck.runs.results import columns_of, varying
 from tl_dyck.runs.store import Store
-from tl_dyck.suggest import command
 
 _MOST_ROWS = 40  # of a figure; the table has all
 _MOST_METRICS = 12

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from tl_dyck.arguments import checked
-from tl_dyck.files import write_bytes, write_output
 from tl_dyck.judge.run import Judgement
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.files import write_bytes, write_output
 from tl_dyck.report.heads import ablation_page
 from tl_dyck.report.judge import judge_markdown, judge_page
 from tl_dyck.report.markup import Html
 from tl_dyck.report.page import page_file
 from tl_dyck.report.paper import claims_markdown, paper_page
-from tl_dyck.report.sentences import CertifiedSentences, sentences_page
 from tl_dyck.report.study import study_page
 from tl_dyck.report.sweep import sweep_page
 from tl_dyck.runs import SweepStatus
@@ -22,12 +21,28 @@ from tl_dyck.studies import Study
 from tl_dyck.studies.ablation import Ablation
 from tl_dyck.studies.reproduction import Reproduction
 
+
+@runtime_checkable
+class HasPage(Protocol):
+    """Results of another package that bring their page along."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the page is written, unless another place is named."""
+
+    @property
+    def page_name(self) -> str:
+        """Of its file."""
+
+    def page(self) -> Html:
+        """Make the page."""
+
+
 #: What makes the page of a type, and the name of the file in its folder.
 _PAGES: dict[type, tuple[Callable[[Any], Html], str]] = {
     Study: (study_page, "report.html"),
     Reproduction: (paper_page, "reproduce.html"),
     Ablation: (ablation_page, "ablation.html"),
-    CertifiedSentences: (sentences_page, "sentences.html"),
     Judgement: (judge_page, "judge.html"),
     SweepStatus: (sweep_page, "sweep.html"),
 }
@@ -35,7 +50,7 @@ _PAGES: dict[type, tuple[Callable[[Any], Html], str]] = {
 
 @checked
 def write_report(
-    results: Study | Reproduction | Ablation | CertifiedSentences | Judgement | SweepStatus,
+    results: Study | Reproduction | Ablation | Judgement | SweepStatus | HasPage,
     path: str | Path | None = None,
 ) -> Path:
     """Write a page about results as one self-contained HTML file: no network, scripts inlined once.
@@ -47,10 +62,10 @@ def write_report(
         results: a study (`run_study`, `load_study`), a reproduction of a paper's claims
             (`reproduce`, `load_reproduction`), an ablation (`ablate_runs`, `ablate_trained`,
             `load_ablation`), a judgement of methods (`judge_methods`, `load_judgement`), a sweep
-            (`run_sweep`, `sweep_status`), or certified sentences (`CertifiedSentences`).
+            (`run_sweep`, `sweep_status`), or anything that has a page (`HasPage`), such as
+            `tl_dyck_text.page.CertifiedSentences`.
         path: of the file; None for one in the folder of the results: ``report.html`` of a study,
-            ``reproduce.html`` of a reproduction, ``ablation.html``, ``judge.html``, ``sweep.html``,
-            ``sentences.html``.
+            ``reproduce.html`` of a reproduction, ``ablation.html``, ``judge.html``, ``sweep.html``.
 
     Returns:
         The path.
@@ -62,8 +77,10 @@ def write_report(
         OSError: the file cannot be written.
     """
     found = _PAGES.get(type(results))
+    if isinstance(results, HasPage):
+        found = type(results).page, results.page_name
     if found is None:
-        known = ", ".join(kind.__name__ for kind in _PAGES)
+        known = ", ".join(kind.__name__ for kind in (*_PAGES, HasPage))
         raise TypeError(
             f"there is no page of a {type(results).__name__}; write_report takes one of: {known}"
         )

@@ -4,7 +4,7 @@ Never pickle, nothing executed.
 
 `rnn.json` holds, as the `config.json` of a model does, "format", "config" (every field of
 `RNNConfig`: state machine, sizes, alphabet, …), "tensors" and "sha256" of the weights, and nothing
-else; see `tl_dyck.records`. Names and shapes of the weights follow from the configuration.
+else; see `tl_dyck.kit.records`. Names and shapes of the weights follow from the configuration.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from tl_dyck.arguments import checked
-from tl_dyck.files import CorruptFileError
-from tl_dyck.records import Shapes, read_weights, write_weights
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.files import CorruptFileError
+from tl_dyck.kit.records import Shapes, read_weights, write_weights
 from tl_dyck.rnn.config import RNNConfig, RNNWeightError, weight_shapes
 from tl_dyck.rnn.machine import TwoLayerRNN
 

@@ -10,14 +10,14 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from tl_dyck.activations import ACTIVATIONS
-from tl_dyck.arguments import checked
-from tl_dyck.check import not_finite
-from tl_dyck.configuration import Configuration, choice, number, whole
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import not_finite
+from tl_dyck.kit.configuration import Configuration, choice, number, whole
+from tl_dyck.kit.errors import DyckError
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.checks import DyckStringError
+from tl_dyck.reading.activations import ACTIVATIONS
 
 """Version of the artefact's format; a reader refuses versions above its own."""
 

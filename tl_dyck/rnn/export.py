@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tl_dyck.activations import canonical_activation
-from tl_dyck.arguments import checked
+from tl_dyck.kit.arguments import checked
+from tl_dyck.reading.activations import canonical_activation
 from tl_dyck.rnn.attention import attend_causal
 from tl_dyck.rnn.config import RNNConfig
 from tl_dyck.rnn.machine import TwoLayerRNN

@@ -50,12 +50,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.activations import ACTIVATIONS, unit_norm
-from tl_dyck.arguments import checked
-from tl_dyck.check import MOST_DRAWS, check_integer
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import MOST_DRAWS, check_integer
 from tl_dyck.language.checks import DyckStringError
 from tl_dyck.language.depth import clip_depth, depth_steps
 from tl_dyck.language.symbols import token_ends
+from tl_dyck.reading.activations import ACTIVATIONS, unit_norm
 from tl_dyck.rnn.attention import (
     Accumulator,
     QueryCarry,

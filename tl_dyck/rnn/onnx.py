@@ -26,9 +26,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tl_dyck.activations import ACTIVATIONS
-from tl_dyck.errors import needed
-from tl_dyck.files import write_bytes
+from tl_dyck.kit.errors import needed
+from tl_dyck.kit.files import write_bytes
+from tl_dyck.reading.activations import ACTIVATIONS
 from tl_dyck.rnn.machine import TwoLayerRNN
 
 _OPSET = 13

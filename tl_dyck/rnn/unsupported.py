@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tl_dyck.decoder import departures, hooked_at
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.reading.decoder import departures, hooked_at
 
 
 class UnsupportedModelError(DyckError, ValueError):

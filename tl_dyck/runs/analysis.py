@@ -14,9 +14,9 @@ from typing import Any, TypeVar, final
 
 import pandas as pd
 
-from tl_dyck.environment import environment
-from tl_dyck.files import CorruptFileError, read_table, write_json
-from tl_dyck.records import read_object, write_tables
+from tl_dyck.kit.environment import environment
+from tl_dyck.kit.files import CorruptFileError, read_table, write_json
+from tl_dyck.kit.records import read_object, write_tables
 from tl_dyck.runs.results import load_results, load_runs
 from tl_dyck.runs.store import Store
 

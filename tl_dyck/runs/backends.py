@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
-from tl_dyck.check import check_integer
-from tl_dyck.errors import needed
-from tl_dyck.processes import Sent
-from tl_dyck.registry import Registry
+from tl_dyck.kit.check import check_integer
+from tl_dyck.kit.errors import needed
+from tl_dyck.kit.processes import Sent
+from tl_dyck.kit.registry import Registry
+from tl_dyck.kit.workers import Workers, check_jobs, workers_here
 from tl_dyck.runs.spec import SweepError
-from tl_dyck.workers import Workers, check_jobs, workers_here
 
 #: A backend is a context manager of the number of workers that is asked for (None: as many as
 #: may be) and of a scheduler's address (None: there is none yet); it gives `Workers`. Its attribute

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_integer
-from tl_dyck.environment import default_jobs
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer
+from tl_dyck.kit.environment import default_jobs
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.workers import WorkerDiedError, Workers, check_jobs, each_done
 from tl_dyck.runs.backends import backends, is_death, open_workers
 from tl_dyck.runs.experiments import Experiment, PackedExperiment, as_experiment
 from tl_dyck.runs.progress import SweepProgress
@@ -21,7 +22,6 @@ from tl_dyck.runs.status import SweepStatus, sweep_status
 from tl_dyck.runs.store import RESERVED, Store, point_id, run_id
 from tl_dyck.runs.worker import Assignment, Outcome, Parcel, Worker, row_of
 from tl_dyck.runs.yaml_files import load_sweep
-from tl_dyck.workers import WorkerDiedError, Workers, check_jobs, each_done
 
 _POLL = 1.0  # seconds between two looks at what other processes are doing
 _TRIES = 3  # of a run that was lost, alone, by a cluster that does not say that its worker died

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from tl_dyck.registry import Registry
+from tl_dyck.kit.registry import Registry
 from tl_dyck.runs.spec import Point, SweepError
 
 

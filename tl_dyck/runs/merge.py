@@ -10,8 +10,8 @@ from typing import Any, final
 
 import numpy as np
 
-from tl_dyck.arguments import checked
-from tl_dyck.files import CorruptFileError, copy_file, read_regular, write_bytes
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.files import CorruptFileError, copy_file, read_regular, write_bytes
 from tl_dyck.runs.spec import SweepError
 from tl_dyck.runs.store import ENDINGS, Store
 

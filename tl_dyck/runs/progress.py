@@ -14,7 +14,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from tl_dyck.screen import Bars, console
+from tl_dyck.kit.screen import Bars, console
 
 _NOT_KNOWN = "-:--:--"
 _SHOWN = 5  # kinds of errors that are printed; the rest is in the table

@@ -11,16 +11,16 @@ from typing import Any
 
 import pandas as pd
 
-from tl_dyck.arguments import checked
-from tl_dyck.errors import DyckError
 from tl_dyck.estimates import ENDS
-from tl_dyck.files import CorruptFileError
 from tl_dyck.intervals import mean
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.files import CorruptFileError
+from tl_dyck.kit.suggest import command
+from tl_dyck.kit.verdicts import former
 from tl_dyck.runs.spec import SweepError
 from tl_dyck.runs.store import ENDINGS, RESERVED, Store, run_id
 from tl_dyck.runs.worker import row_of
-from tl_dyck.suggest import command
-from tl_dyck.verdicts import former
 
 _FIRST = ("id", "point", "experiment")
 _MIDDLE = ("seed", "status")

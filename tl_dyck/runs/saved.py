@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from tl_dyck.addresses import split_address
-from tl_dyck.arguments import checked
-from tl_dyck.files import CorruptFileError, MissingFileError
-from tl_dyck.registry import UnknownNameError, unknown_name
+from tl_dyck.kit.addresses import split_address
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.files import CorruptFileError, MissingFileError
+from tl_dyck.kit.registry import UnknownNameError, unknown_name
 from tl_dyck.runs.results import load_results
 from tl_dyck.runs.spec import SweepError
 from tl_dyck.runs.store import Store

@@ -10,8 +10,8 @@ from typing import Any, final
 
 import numpy as np
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import (
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import (
     WrongTypeError,
     WrongValueError,
     check_distinct,
@@ -19,8 +19,8 @@ from tl_dyck.check import (
     check_seed,
     shown,
 )
-from tl_dyck.errors import DyckError
-from tl_dyck.registry import unknown_name
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.registry import unknown_name
 
 #: One configuration: parameter, dotted where it belongs to something (``training.steps``), to JSON
 #: value.

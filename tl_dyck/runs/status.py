@@ -9,8 +9,8 @@ from typing import final
 
 import pandas as pd
 
-from tl_dyck.arguments import checked
-from tl_dyck.files import CorruptFileError
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.runs.results import load_results, text_of_value
 from tl_dyck.runs.store import Store, run_id
 

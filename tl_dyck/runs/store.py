@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from tl_dyck.files import (
+from tl_dyck.kit.files import (
     CorruptFileError,
     ensure_folder,
     read_json,
@@ -46,10 +46,10 @@ from tl_dyck.files import (
     write_bytes,
     write_json,
 )
-from tl_dyck.records import read_sealed, sealed
+from tl_dyck.kit.records import read_sealed, sealed
+from tl_dyck.kit.verdicts import read_metrics
 from tl_dyck.runs.locks import guard, lock, unlock
 from tl_dyck.runs.spec import Point, Sweep, SweepError
-from tl_dyck.verdicts import read_metrics
 
 FORMAT = "tl_dyck.runs/1"
 

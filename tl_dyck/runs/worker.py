@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, final
 
-from tl_dyck.environment import environment, one_thread
+from tl_dyck.kit.environment import environment, one_thread
 from tl_dyck.runs.experiments import Experiment, PackedExperiment
 from tl_dyck.runs.spec import Point
 from tl_dyck.runs.store import RESERVED, STOPPERS, Store, describe

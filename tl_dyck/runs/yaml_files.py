@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import yaml
 
-from tl_dyck.arguments import checked
-from tl_dyck.files import (
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.files import (
     LARGEST_JSON,
     LARGEST_YAML,
     CorruptFileError,

@@ -14,8 +14,8 @@ import pandas as pd
 from typing_extensions import Unpack
 
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
-from tl_dyck.configuration import parameters_of
-from tl_dyck.files import read_table
+from tl_dyck.kit.configuration import parameters_of
+from tl_dyck.kit.files import read_table
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
 from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.saved import find_models

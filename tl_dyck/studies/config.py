@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
-from tl_dyck.check import WrongTypeError, check_distinct, check_seed
-from tl_dyck.configuration import Configuration, parameters_of, whole
+from tl_dyck.kit.check import WrongTypeError, check_distinct, check_seed
+from tl_dyck.kit.configuration import Configuration, parameters_of, whole
 from tl_dyck.runs.spec import Sweep
 from tl_dyck.studies.measurement import Measurement
 from tl_dyck.training import TrainConfig

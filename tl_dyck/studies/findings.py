@@ -8,8 +8,8 @@ from typing import Any, final
 
 import pandas as pd
 
-from tl_dyck.arguments import checked
 from tl_dyck.estimates import Estimate
+from tl_dyck.kit.arguments import checked
 from tl_dyck.studies.results import Study
 
 #: Seeds from which on a tie between two measures is called clear: with eight, a correlation of

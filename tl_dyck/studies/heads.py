@@ -9,10 +9,10 @@ from typing import Any, ClassVar, final
 
 from tl_dyck.ablation.measure import measure_heads
 from tl_dyck.ablation.tuning import FinetuneConfig
-from tl_dyck.configuration import nested
+from tl_dyck.kit.configuration import nested
+from tl_dyck.kit.records import write_tables
 from tl_dyck.models import DyckTransformer, load_model
 from tl_dyck.models.storage import config_of, weights_digest
-from tl_dyck.records import write_tables
 from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.measurement import Measures
 from tl_dyck.studies.train import TrainExperiment, identity_of, plugged

@@ -16,24 +16,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify import certify_dyck
 from tl_dyck.certify.deadline import by_work
 from tl_dyck.certify.language import certify_language
 from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError
-from tl_dyck.check import MOST_SEEDS, not_finite
-from tl_dyck.configuration import Configuration, whole
-from tl_dyck.files import write_bytes, write_tensors
-from tl_dyck.hook_points import attention_patterns
 from tl_dyck.intervals import ratio_of_sums
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import MOST_SEEDS, not_finite
+from tl_dyck.kit.configuration import Configuration, whole
+from tl_dyck.kit.files import write_bytes, write_tensors
+from tl_dyck.kit.records import finite_rows, read_sealed, sealed
+from tl_dyck.kit.verdicts import read_verdict
 from tl_dyck.models import DyckTransformer, lean_logits
-from tl_dyck.probes import balance_violation, stack_likeness, variation_of_patterns
-from tl_dyck.records import finite_rows, read_sealed, sealed
+from tl_dyck.probes.balance import balance_violation
+from tl_dyck.probes.likeness import stack_likeness
+from tl_dyck.probes.variation import variation_of_patterns
+from tl_dyck.reading.hook_points import attention_patterns
 from tl_dyck.tasks import DyckTask, Task, counted_accuracy
 from tl_dyck.training import TrainResult
 from tl_dyck.training.run import stream
-from tl_dyck.verdicts import read_verdict
 
 _PARTS = {
     "": "any_token",

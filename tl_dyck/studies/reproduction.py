@@ -4,40 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, final
 
 import pandas as pd
 from typing_extensions import Self, Unpack
 
-from tl_dyck.arguments import checked
-from tl_dyck.configuration import Configuration
-from tl_dyck.registry import unknown_name
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.configuration import Configuration
+from tl_dyck.kit.registry import Registry, RegistryError, unknown_name
+from tl_dyck.kit.suggest import command
 from tl_dyck.runs import RunOptions, run_sweep
 from tl_dyck.runs.analysis import Analysis
 from tl_dyck.runs.spec import Sweep
 from tl_dyck.studies.claims import Claim, Reading, claims_table
 from tl_dyck.studies.train import TrainExperiment
-from tl_dyck.suggest import command
 
 __all__ = [
-    "PAPERS",
     "Paper",
     "Reproduction",
     "Size",
     "load_paper",
     "load_reproduction",
+    "papers",
+    "register_paper",
     "reproduce",
 ]
 
 REPRODUCTION = Analysis("claims.json", "tl_dyck.reproduction/6", "a reproduction")
 
-#: Ours, by name: where each `Paper` is.
-PAPERS = {
-    "wen-2023": "tl_dyck.studies.paper.run:WEN_2023",
-    "stack-use-2026": "tl_dyck.studies.stack_use.run:STACK_USE_2026",
-}
+_USUAL = "wen-2023"  # the paper of `reproduce` unless another is named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +74,7 @@ class Paper:
         readings: by the name that claims read them by: functions of the evidence.
         read: from the folder, rows of its runs and a scale to evidence, which has a table
             ``models``, and ``scale``.
+        figures: of its page, from a `Reproduction` to figures of `tl_dyck.report.page`.
     """
 
     name: str
@@ -90,6 +87,7 @@ class Paper:
     claims: Sequence[Claim]
     readings: Mapping[str, Reading]
     read: Callable[[Path, pd.DataFrame, Any], Any]
+    figures: Callable[[Any], Sequence[Any]] = lambda done: ()
 
 
 @final
@@ -128,7 +126,7 @@ class Reproduction:
         scale = self.scale
         name, *settings = scale.name.split(", ")
         words = ["reproduce", "--scale", name]
-        if self.paper.name != next(iter(PAPERS)):
+        if self.paper.name != _USUAL:
             words[1:1] = ["--paper", self.paper.name]
         for setting in settings:
             words += ["--set", setting]
@@ -140,7 +138,7 @@ class Reproduction:
 
 @checked
 def reproduce(
-    paper: Paper | str = "wen-2023",
+    paper: Paper | str = _USUAL,
     scale: Size | str = "quick",
     folder: str | Path | None = None,
     *,
@@ -203,18 +201,23 @@ def load_reproduction(folder: str | Path, paper: Paper | None = None) -> Reprodu
 
 
 def load_paper(paper: Paper | str) -> Paper:
-    """One of `PAPERS` by its name, or one's own.
+    """A registered paper by its name, or one's own.
 
     Raises:
         UnknownNameError: no such paper.
     """
-    if isinstance(paper, Paper):
-        return paper
-    if paper not in PAPERS:
-        raise unknown_name("paper", paper, PAPERS)
-    module, _, name = PAPERS[paper].partition(":")
-    found: Paper = getattr(import_module(module), name)
-    return found
+    return paper if isinstance(paper, Paper) else papers.get(paper)
+
+
+def _check_paper(name: str, paper: Any) -> None:
+    """Refuse what is no `Paper` of that name."""
+    if not isinstance(paper, Paper) or paper.name != name:
+        raise RegistryError(f"paper {name!r} must be a Paper of that name, not {paper!r:.80}")
+
+
+papers: Registry[Paper] = Registry("paper", "tl_dyck.papers", check=_check_paper)
+register_paper = papers.register
+"""Register a `Paper` of your own: see `Registry.register`."""
 
 
 def size_of(scale: Size | str, scales: Mapping[str, Size], seeds: int | None) -> Size:

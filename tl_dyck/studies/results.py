@@ -17,10 +17,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.errors import DyckError
-from tl_dyck.files import CorruptFileError, read_tensors
 from tl_dyck.intervals import correlation, mean
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.files import CorruptFileError, read_tensors
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.store import Store

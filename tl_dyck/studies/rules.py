@@ -15,8 +15,8 @@ from typing import Any, final
 
 import numpy as np
 
-from tl_dyck.errors import DyckError
 from tl_dyck.intervals import Estimate
+from tl_dyck.kit.errors import DyckError
 
 #: What can become of a claim, and what it means.
 VERDICTS = {

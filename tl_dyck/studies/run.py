@@ -6,8 +6,8 @@ from pathlib import Path
 
 from typing_extensions import Unpack
 
-from tl_dyck.arguments import checked
-from tl_dyck.files import write_bytes
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.files import write_bytes
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.runs import RunOptions, run_sweep
 from tl_dyck.studies.config import StudyConfig

@@ -14,10 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from tl_dyck.arguments import checked
-from tl_dyck.configuration import nested
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.configuration import nested
+from tl_dyck.kit.registry import Registry, UnknownNameError, unknown_name
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig, get_config, models
-from tl_dyck.registry import Registry, UnknownNameError, unknown_name
 from tl_dyck.runs.results import columns_of
 from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.measurement import Measurement, Measures

@@ -6,12 +6,12 @@ from typing import Any, SupportsIndex
 
 import torch
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_integer, check_seed
-from tl_dyck.errors import DyckError
-from tl_dyck.inputs import check_predicts, warn_of_first
 from tl_dyck.intervals import ratio_of_sums
-from tl_dyck.predict import Accuracy, LanguageModel, predictions, weighted_mean
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer, check_seed
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.reading.inputs import check_predicts, warn_of_first
+from tl_dyck.reading.predict import Accuracy, LanguageModel, predictions, weighted_mean
 from tl_dyck.tasks.draws import seeded
 from tl_dyck.tasks.protocol import Task
 
@@ -52,7 +52,8 @@ def counted_accuracy(
 
     Warns:
         VocabularyWarning: an adopted model that after BOS prefers what no string begins with
-            (`tl_dyck.inputs.warn_of_first`); that of a `DyckTask` `tl_dyck.adopt` has warned of.
+            (`tl_dyck.reading.inputs.warn_of_first`); that of a `DyckTask`
+            `tl_dyck.adopt` has warned of.
     """
     n, chunk = check_integer("n", n, least=1), check_integer("chunk", chunk, least=1)
     own = getattr(task, "accuracy", None)

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Bool, Float64, Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.files import sha256
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.files import sha256
 from tl_dyck.language import DyckStringError, SymbolLanguage
 from tl_dyck.tasks.draws import check_task_lengths, of_mixed_lengths, seeded
 from tl_dyck.tasks.tables import Table

@@ -19,10 +19,10 @@ import torch
 from jaxtyping import Float64, Int
 from torch import Tensor
 
-from tl_dyck.inputs import check_predicts
 from tl_dyck.language import DyckDistribution
 from tl_dyck.language.chain import Floats, depth_chain
-from tl_dyck.predict import Accuracy, LanguageModel, predictions, weighted_mean
+from tl_dyck.reading.inputs import check_predicts
+from tl_dyck.reading.predict import Accuracy, LanguageModel, predictions, weighted_mean
 from tl_dyck.tasks.draws import of_mixed_lengths
 
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.check import LONGEST, MOST_DRAWS, check_integer, check_lengths, check_seed
+from tl_dyck.kit.check import LONGEST, MOST_DRAWS, check_integer, check_lengths, check_seed
 
 
 def check_task_lengths(task: Any, most: int = LONGEST) -> None:

@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_integer, check_seed
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer, check_seed
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.language.chain import depth_chain
 from tl_dyck.language.checks import check_mode
-from tl_dyck.predict import LanguageModel
+from tl_dyck.reading.predict import LanguageModel
 from tl_dyck.tasks.closing_accuracy import (
     ClosingAccuracy,
     ClosingChance,

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError
+from tl_dyck.kit.registry import Registry, RegistryError, UnknownNameError, described
 from tl_dyck.language import DyckLanguage, Language
-from tl_dyck.registry import Registry, RegistryError, UnknownNameError, described
 from tl_dyck.tasks.dyck import DyckTask, complete_strings
 from tl_dyck.tasks.protocol import MEMBERS, Task, is_task, missing_members
 

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tl_dyck.check import WrongTypeError, check_number, shown
+from tl_dyck.kit.check import WrongTypeError, check_number, shown
 from tl_dyck.language.chain import Chain, Floats
 
 MOST_STATES = 100_000

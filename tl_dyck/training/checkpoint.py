@@ -18,11 +18,9 @@ from typing import Any
 import pandas as pd
 import torch
 
-from tl_dyck.arguments import checked
-from tl_dyck.files import CorruptFileError, write_json
-from tl_dyck.models import load_model, save_model
-from tl_dyck.predict import Accuracy
-from tl_dyck.records import (
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.files import CorruptFileError, write_json
+from tl_dyck.kit.records import (
     described,
     finite_rows,
     read_named,
@@ -30,6 +28,8 @@ from tl_dyck.records import (
     remove_numbered,
     write_with_tensors,
 )
+from tl_dyck.models import load_model, save_model
+from tl_dyck.reading.predict import Accuracy
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.closing_accuracy import ClosingAccuracy
 from tl_dyck.tasks.names import task_from_dict

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import pandas as pd
 
-from tl_dyck.configuration import Configuration, number, whole
+from tl_dyck.kit.configuration import Configuration, number, whole
 from tl_dyck.models import DyckTransformer
 from tl_dyck.tasks import Task
 

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
+from tl_dyck.kit.arguments import checked
 from tl_dyck.language import DyckLanguage
 
 

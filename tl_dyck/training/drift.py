@@ -2,7 +2,7 @@
 
 After N brackets the output of a query, before it is normalised, has moved by a vector S_N of mean
 N μ and variance N σ² (summed over all directions), and two answers are 2h apart (see
-`tl_dyck.states`). With weights w_d, the share of queries that leave d brackets open,
+`tl_dyck.reading.states`). With weights w_d, the share of queries that leave d brackets open,
 
     R = Σ_d w_d mean_{j, pair} log(1 + E‖S_N‖² / h²),    E‖S_N‖² = N² ‖μ‖² + N σ².
 
@@ -24,11 +24,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_length
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_length
 from tl_dyck.language import DyckDistribution
 from tl_dyck.models import DyckTransformerConfig
-from tl_dyck.states import StateIndex, contributions, displacement
+from tl_dyck.reading.states import StateIndex, contributions, displacement
 
 
 @final

@@ -14,13 +14,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, final
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_seed
-from tl_dyck.environment import one_thread
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_seed
+from tl_dyck.kit.environment import one_thread
+from tl_dyck.kit.processes import FolderBusyError
+from tl_dyck.kit.screen import progress_bar
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig, config_for
 from tl_dyck.models.hooked import HookedTransformerConfig
-from tl_dyck.processes import FolderBusyError
-from tl_dyck.screen import progress_bar
 from tl_dyck.tasks import Task, load_task
 from tl_dyck.training.config import TrainConfig, TrainResult
 from tl_dyck.training.group import SeedGroup

@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.files import ensure_folder, remove_leftovers
+from tl_dyck.kit.files import ensure_folder, remove_leftovers
+from tl_dyck.kit.processes import FolderLock
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.models import DyckTransformerConfig, build_model, lean_logits
 from tl_dyck.models.storage import load_weights
-from tl_dyck.predict import Accuracy
-from tl_dyck.processes import FolderLock
+from tl_dyck.reading.predict import Accuracy
 from tl_dyck.tasks import Task, counted_accuracy
 from tl_dyck.training.checkpoint import (
     CheckpointError,

@@ -12,19 +12,19 @@ from typing import Any, SupportsIndex
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongValueError, check_integer, check_seed
-from tl_dyck.environment import default_jobs
-from tl_dyck.errors import DyckError
-from tl_dyck.files import ensure_folder
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongValueError, check_integer, check_seed
+from tl_dyck.kit.environment import default_jobs
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.files import ensure_folder
+from tl_dyck.kit.screen import Bars
+from tl_dyck.kit.workers import WorkerDiedError, check_jobs, spread
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig, config_for
 from tl_dyck.models.hooked import HookedTransformerConfig
-from tl_dyck.screen import Bars
 from tl_dyck.tasks import Task, load_task
 from tl_dyck.training.checkpoint import has_result, load_result
 from tl_dyck.training.config import TrainConfig, TrainResult
 from tl_dyck.training.loop import train_together
-from tl_dyck.workers import WorkerDiedError, check_jobs, spread
 
 # The measured rule, see `train_seeds`: seeds in a group, and the widest models for which groups
 # pay, on the CPU.
@@ -78,8 +78,8 @@ def train_seeds(
         options: how to train; None for the defaults.
         folder: keeps ``seed-<seed>`` folders with checkpoints and results, so an interrupted call
             can be repeated and goes on where it stopped; None keeps nothing.
-        n_jobs: worker processes of one thread each, see `tl_dyck.workers.check_jobs`; None for one
-            per core on the CPU, for one on a GPU.
+        n_jobs: worker processes of one thread each, see `tl_dyck.kit.workers.check_jobs`; None for
+            one per core on the CPU, for one on a GPU.
         progress: whether to show a progress bar.
         on_model: called with step, model and folder, in the process that trains, at every row of a
             history; after a resumption, again for what comes after the checkpoint.

@@ -19,7 +19,7 @@ from typing import Any
 from tl_dyck.certify import Certificate, CertifyError, PerturbationSpace, conclude
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.files import ensure_folder, read_text, write_bytes
+from tl_dyck.kit.files import ensure_folder, read_text, write_bytes
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.rnn.onnx import save_onnx
 from tl_dyck.rnn.vnnlib import embedding_box, vnnlib_property

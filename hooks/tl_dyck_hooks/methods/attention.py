@@ -11,10 +11,10 @@ from einops import einsum
 from torch import Tensor
 
 from tl_dyck.ablation import attention_entropy
-from tl_dyck.attention import random_row_variation
-from tl_dyck.hook_points import attention_patterns
 from tl_dyck.judge import Case, Question, Scores, declare_method, score_brackets, score_heads
-from tl_dyck.probes import stack_likeness
+from tl_dyck.probes.likeness import stack_likeness
+from tl_dyck.reading.attention import random_row_variation
+from tl_dyck.reading.hook_points import attention_patterns
 from tl_dyck_hooks.methods.shared import activations
 
 

@@ -12,7 +12,8 @@ from tl_dyck.certify.deadline import by_work
 from tl_dyck.certify.language import certify_language
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.judge import Case, Question, Scores, declare_method
-from tl_dyck.probes import balance_violation, pair_drift
+from tl_dyck.probes.balance import balance_violation
+from tl_dyck.probes.drift import pair_drift
 from tl_dyck.rnn import UnsupportedModelError
 
 _SECONDS = 2.0

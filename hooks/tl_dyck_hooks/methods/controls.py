@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tl_dyck.files import sha256
 from tl_dyck.judge import (
     ABOUT_HEADS,
     KINDS,
@@ -24,6 +23,7 @@ from tl_dyck.judge import (
     score_heads,
 )
 from tl_dyck.judge.edges import Edges, reading
+from tl_dyck.kit.files import sha256
 
 
 @declare_method(*KINDS, yes="at random")

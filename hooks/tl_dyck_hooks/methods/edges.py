@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tl_dyck.interventions import run
 from tl_dyck.judge import Case, WithError, score_edges
 from tl_dyck.judge.convergence import refined, relative
 from tl_dyck.judge.edges import Edge, Edges
 from tl_dyck.judge.facts import exchange_types, logit_difference
+from tl_dyck.reading.interventions import run
 
 _STEPS, _MOST = 5, 320  # of the integral
 _LEAST = 0.1  # logits: errors are beside what changes, or this

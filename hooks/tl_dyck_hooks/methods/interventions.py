@@ -8,7 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tl_dyck.interventions import (
+from tl_dyck.judge import Case, WithError, score_heads
+from tl_dyck.judge.convergence import doubled
+from tl_dyck.judge.facts import exchange_types
+from tl_dyck.reading.interventions import (
     Eraser,
     Hook,
     align,
@@ -18,9 +21,6 @@ from tl_dyck.interventions import (
     key_of_each,
     run,
 )
-from tl_dyck.judge import Case, WithError, score_heads
-from tl_dyck.judge.convergence import doubled
-from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.shared import activations, closing_metric, z_names
 
 _STEPS, _MOST = 20, 80

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tl_dyck.interventions import Hook, change_activation, run
 from tl_dyck.judge import Case, score_heads
 from tl_dyck.judge.facts import exchange_types
+from tl_dyck.reading.interventions import Hook, change_activation, run
 from tl_dyck_hooks.methods.shared import activations, logit_difference, z_names
 
 

@@ -9,10 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.ablation.metrics import Metric
-from tl_dyck.hook_points import record
 from tl_dyck.judge import Case
 from tl_dyck.judge.facts import log_probability, logit_difference
 from tl_dyck.language import DyckLanguage
+from tl_dyck.reading.hook_points import record
 
 __all__ = ["activations", "closing_metric", "logit_difference", "z_names"]
 

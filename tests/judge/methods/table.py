@@ -12,7 +12,8 @@ import numpy as np
 from tests.judge.methods import adapted, brackets, edges, heads, looks, models
 from tests.judge.methods.cases import HEADS
 from tl_dyck.judge import Case, Question, methods
-from tl_dyck_hooks.probes import balance_violation, pair_drift
+from tl_dyck.probes.balance import balance_violation
+from tl_dyck.probes.drift import pair_drift
 
 Scores = Sequence[float | None]
 
@@ -160,7 +161,7 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     ),
     "test-set": (Oracle(NUMPY, models.test_set, ("stack", "same"), DRAWN),),
     "length-test": (Oracle(NUMPY, models.length_test, ("stack", "same"), DRAWN),),
-    # probes, each of which has an account of its own in `tests/hooks/probes`
+    # probes, each of which has an account of its own in `tests/probes`
     "balance": (
         of_models(
             "the probe", lambda case: 0.01 - balance_violation(case.model).beta, "stack",

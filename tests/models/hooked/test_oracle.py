@@ -19,7 +19,7 @@ from tests.models.hooked import options
 from tests.models.hooked.questions import QUESTIONS
 from tests.models.hooked.recorded import RELEASE, differences, recorded, signatures
 from tests.models.hooked.twins import same
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.errors import DyckError
 from tl_dyck.models import DyckTransformer
 from tl_dyck.models import hooked as theirs
 from tl_dyck.models.hooked import installed

@@ -16,11 +16,11 @@ from transformer_lens.config import TransformerLensConfig
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from tests.models.hooked.twins import plain
+from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.language import DyckLanguage, build_tokenizer
 from tl_dyck.models import hooked
 from tl_dyck.models.hooked import installed, own
 from tl_dyck.models.hooked.own import UnsupportedOptionError
-from tl_dyck.registry import UnknownNameError
 
 
 @pytest.mark.parametrize(

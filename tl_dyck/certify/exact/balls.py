@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tl_dyck.activations import ACTIVATIONS
+from tl_dyck.reading.activations import ACTIVATIONS
 
 Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]

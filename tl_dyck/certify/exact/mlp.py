@@ -7,12 +7,12 @@ from typing import final
 
 import numpy as np
 
-from tl_dyck.activations import ACTIVATIONS
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, apply_activation, gamma
 from tl_dyck.certify.exact.functional import Functional, Linear, ulp
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.stages import Stage
+from tl_dyck.reading.activations import ACTIVATIONS
 
 _POINTS = 9
 _NARROW = 2.0

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tl_dyck.activations import ACTIVATIONS
 from tl_dyck.certify.exact.balls import SINGLE, Array, IntArray, gamma
 from tl_dyck.certify.exact.network import Network, SymbolTable, weights_error
 from tl_dyck.certify.exact.unembedding import Unembedding
+from tl_dyck.reading.activations import ACTIVATIONS
 
 Singles = NDArray[np.float32]
 

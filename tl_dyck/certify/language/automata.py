@@ -30,7 +30,7 @@ from tl_dyck.certify.exact.walks import Walks
 from tl_dyck.certify.lattice import SpaceTooLargeError
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.check import check_integer
+from tl_dyck.kit.check import check_integer
 from tl_dyck.language import DyckLanguage
 from tl_dyck.tasks import AutomatonTask
 from tl_dyck.tasks.tables import Table, said_by

@@ -26,11 +26,11 @@ from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, Length
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
-from tl_dyck.inputs import check_predicts, check_reads, logit_name, named_logits
+from tl_dyck.kit.verdicts import Verdict
+from tl_dyck.reading.inputs import check_predicts, check_reads, logit_name, named_logits
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.rnn.unsupported import refuse_foreign
 from tl_dyck.tasks import AutomatonTask
-from tl_dyck.verdicts import Verdict
 
 
 def decide_automaton(

@@ -19,9 +19,9 @@ from tl_dyck.certify.exact.balls import UNIT, Array
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.check import check_number
+from tl_dyck.kit.check import check_number
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckDistribution, DyckLanguage
-from tl_dyck.registry import unknown_name
 
 Answer = tuple[Array, Array, Array]
 """Objectives times a factor, [n, K]; a bound of their errors, [n, 1 or K]; the factor, [n, 1]."""

@@ -19,7 +19,6 @@ from typing import Any, SupportsIndex
 import numpy as np
 import torch
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.deadline import RUN_A_LOOK, Deadline, OutOfTime, counts_work
 from tl_dyck.certify.exact.linear import is_linear
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
@@ -33,13 +32,14 @@ from tl_dyck.certify.language.summary import summarise
 from tl_dyck.certify.language.tally import Tally
 from tl_dyck.certify.language.verdict import LanguageCertificate
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.check import check_integer, check_time_limit
-from tl_dyck.environment import made_with, one_thread
-from tl_dyck.inputs import unwrapped
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer, check_time_limit
+from tl_dyck.kit.environment import made_with, one_thread
+from tl_dyck.kit.registry import unknown_name
+from tl_dyck.kit.workers import check_jobs, spread
 from tl_dyck.language.dyck import MAX_ENUMERATED_TOKENS
-from tl_dyck.registry import unknown_name
+from tl_dyck.reading.inputs import unwrapped
 from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
-from tl_dyck.workers import check_jobs, spread
 
 _UNTIL = ("counted", "likeliest", "refuted")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
 
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.check import check_length, check_lengths
+from tl_dyck.kit.check import check_length, check_lengths
 
 _LONGEST = 1000
 

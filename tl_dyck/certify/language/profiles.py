@@ -34,8 +34,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
+from tl_dyck.kit.arguments import checked
 from tl_dyck.language import DyckDistribution
 
 Counts = NDArray[np.int16]

@@ -34,11 +34,11 @@ from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
-from tl_dyck.check import check_integer
-from tl_dyck.decoder import departures
-from tl_dyck.inputs import check_predicts, logit_name, named_logits
+from tl_dyck.kit.check import check_integer
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
+from tl_dyck.reading.decoder import departures
+from tl_dyck.reading.inputs import check_predicts, logit_name, named_logits
 from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
 from tl_dyck.rnn.config import RNNWeightError
 from tl_dyck.rnn.export import export_layers, export_rnn

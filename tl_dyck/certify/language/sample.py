@@ -8,15 +8,15 @@ from typing import Any, SupportsIndex, final
 
 import torch
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.language.lengths import lengths_asked
 from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask
 from tl_dyck.certify.language.verdict import Bounds
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.check import check_integer, check_number, check_seed, check_time_limit
-from tl_dyck.environment import one_thread
 from tl_dyck.intervals import share
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer, check_number, check_seed, check_time_limit
+from tl_dyck.kit.environment import one_thread
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.tasks import DyckTask, load_task
 

@@ -11,8 +11,8 @@ from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.questions import Asked
 from tl_dyck.certify.language.tally import PrefixFound, Tally, log_sum
 from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult
+from tl_dyck.kit.verdicts import Verdict
 from tl_dyck.tasks.closing_accuracy import closing_weights
-from tl_dyck.verdicts import Verdict
 
 
 def summarise(

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, final
 
 from tl_dyck.certify.display import Shown
 from tl_dyck.certify.language.tally import PrefixFound
-from tl_dyck.environment import said_with
-from tl_dyck.verdicts import Verdict
+from tl_dyck.kit.environment import said_with
+from tl_dyck.kit.verdicts import Verdict
 
 
 class Bounds(NamedTuple):

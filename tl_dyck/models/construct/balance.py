@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_number
-from tl_dyck.hook_points import record
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_number
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models.transformer import DyckTransformer
-from tl_dyck.states import StateIndex, visit_all
+from tl_dyck.reading.hook_points import record
+from tl_dyck.reading.states import StateIndex, visit_all
 
 
 @checked

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from tl_dyck.arguments import checked
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.construct.parts import NEVER, Coordinates, States, empty_model
 from tl_dyck.models.transformer import DyckTransformer
-from tl_dyck.registry import unknown_name
 
 #: What the unembedding reads: weights of the depth, and of whether it is positive.
 COUNTERS = {"once": (2.0, 0.0), "spare": (0.0, 2.0), "twice": (0.6, 0.7)}

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tl_dyck.arguments import checked
-from tl_dyck.decoder import departures
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckDistribution
 from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.models.hooked.own import Attention
-from tl_dyck.registry import unknown_name
+from tl_dyck.reading.decoder import departures
 
 #: From tokens ``[batch, pos]`` to a pattern ``[batch, pos, pos]`` (query, key).
 PatternFunction = Callable[[Tensor], Tensor]

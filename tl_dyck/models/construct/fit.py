@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.errors import DyckError
 from tl_dyck.models.construct.subset_sum import nearest_subsets
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.transformer import DyckTransformer, build_model
-from tl_dyck.states import StateIndex
+from tl_dyck.reading.states import StateIndex
 
 #: The logit of a token that cannot follow: its probability is e^-40 = 4e-18.
 NEVER = -40.0

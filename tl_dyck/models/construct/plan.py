@@ -8,8 +8,8 @@ from typing import final
 
 import torch
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_integer
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.transformer import DyckTransformer, build_model
 

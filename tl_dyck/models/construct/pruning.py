@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
+from tl_dyck.kit.arguments import checked
 from tl_dyck.models.construct.fit import NetworkTooNarrowError, fit_product
 from tl_dyck.models.construct.plan import Plan
 from tl_dyck.models.construct.subset_sum import EXACT_ITEMS

@@ -28,7 +28,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.arguments import checked
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckDistribution, DyckLanguage
 from tl_dyck.models.construct.first_layer import CountCoordinates, write_first_layer
 from tl_dyck.models.construct.parts import (
@@ -41,7 +42,6 @@ from tl_dyck.models.construct.parts import (
 )
 from tl_dyck.models.construct.second_layer import StackCoordinates, write_second_layer
 from tl_dyck.models.transformer import DyckTransformer
-from tl_dyck.registry import unknown_name
 
 
 @checked

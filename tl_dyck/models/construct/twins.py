@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import final
 
-from tl_dyck.arguments import checked
+from tl_dyck.kit.arguments import checked
 from tl_dyck.models.construct.plan import Plan, random_network
 from tl_dyck.models.construct.pruning import Pruning, check_alike, check_bound, check_epsilon, prune
 from tl_dyck.models.transformer import DyckTransformer

@@ -6,7 +6,7 @@ from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.errors import DyckError
 
 __all__ = ["MAJOR", "Base", "HookedRootModule", "UnsupportedTransformerLensError", "keeps_masks"]
 

@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.activations import in_javascript
-from tl_dyck.arguments import checked
-from tl_dyck.files import write_output
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.files import write_output
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.symbols import needs_stack
+from tl_dyck.reading.activations import in_javascript
 from tl_dyck.report.heatmap import color_bar
 from tl_dyck.report.markup import Html, element, filled, json_block
 from tl_dyck.report.page import asset, page_file, shell
@@ -27,7 +27,7 @@ _MOST_MODELS = 32
 _MOST_BRACKETS = 100  # beyond, a map has cells of two pixels
 _MOST_BLOCKS = 16  # columns of the table of matched pairs
 _MOST_TRIED = 600  # strings near by, for each model
-_ACTIVATIONS = "/* filled in: those of tl_dyck/activations.py */"
+_ACTIVATIONS = "/* filled in: those of tl_dyck/reading/activations.py */"
 _SCRIPTS = ("network", "grammar", "view", "search", "path", "play")
 
 

@@ -15,11 +15,11 @@ import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
-from tl_dyck.activations import ACTIVATIONS, canonical_activation
-from tl_dyck.check import not_finite
-from tl_dyck.errors import DyckError
-from tl_dyck.inputs import named_logits
+from tl_dyck.kit.check import not_finite
+from tl_dyck.kit.errors import DyckError
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig
+from tl_dyck.reading.activations import ACTIVATIONS, canonical_activation
+from tl_dyck.reading.inputs import named_logits
 
 _LARGEST = 32767  # of 16 bits with a sign
 _TOLERANCE = 5e-4  # of a logit: half of what pages promise, for what else is rounded

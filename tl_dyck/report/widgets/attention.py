@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import check_integer
-from tl_dyck.hook_points import attention_patterns
-from tl_dyck.inputs import as_tokens, one_model, token_texts
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import check_integer
+from tl_dyck.reading.hook_points import attention_patterns
+from tl_dyck.reading.inputs import as_tokens, one_model, token_texts
 from tl_dyck.report.heatmap import Text, color_bar, heat_map, text_of, thousandths
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.widgets.frame import Widget, note

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tl_dyck.arguments import checked
-from tl_dyck.check import WrongTypeError, shown
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, shown
 from tl_dyck.language import DyckLanguage
 from tl_dyck.report.heatmap import SHADES, color_bar
 from tl_dyck.report.markup import Html, element, scrolling

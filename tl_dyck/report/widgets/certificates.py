@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from tl_dyck.arguments import checked
 from tl_dyck.certify import Certificate, DyckCertificate, Edit, Passage, Symbols
 from tl_dyck.certify.spaces import placed
-from tl_dyck.inputs import token_texts
+from tl_dyck.kit.arguments import checked
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.checks import BOS_STRING
+from tl_dyck.reading.inputs import token_texts
 from tl_dyck.report.heatmap import text_of
 from tl_dyck.report.markup import Html, element, table
 from tl_dyck.report.widgets.frame import Widget, note

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tl_dyck.arguments import checked
+from tl_dyck.kit.arguments import checked
 from tl_dyck.report.markup import element
 from tl_dyck.report.page import asset
 from tl_dyck.report.widgets.attention import String, chosen, name_of, read_attention, read_text

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
-from tl_dyck.arguments import checked
-from tl_dyck.files import ensure_folder, write_bytes
-from tl_dyck.registry import unknown_name
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.files import ensure_folder, write_bytes
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.report.markup import Child, Html, element, json_block
 from tl_dyck.report.page import asset, page_file, shell
 

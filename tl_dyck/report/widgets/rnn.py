@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from tl_dyck.arguments import checked
-from tl_dyck.inputs import token_texts
+from tl_dyck.kit.arguments import checked
+from tl_dyck.reading.inputs import token_texts
 from tl_dyck.report.heatmap import Text, color_bar, text_of
 from tl_dyck.report.markup import Html, element
 from tl_dyck.report.widgets.attention import drawn

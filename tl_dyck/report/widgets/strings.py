@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tl_dyck.errors import DyckError
+from tl_dyck.kit.errors import DyckError
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.report.heatmap import Text, token_label
 from tl_dyck.report.markup import Html, element

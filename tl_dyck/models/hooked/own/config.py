@@ -14,10 +14,10 @@ from transformer_lens.config import TransformerLensConfig
 from transformer_lens.utilities import get_device
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
-from tl_dyck.activations import canonical_activation
-from tl_dyck.decoder import odd_options
-from tl_dyck.errors import DyckError
-from tl_dyck.registry import unknown_name
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.registry import unknown_name
+from tl_dyck.reading.activations import canonical_activation
+from tl_dyck.reading.decoder import odd_options
 
 #: What our class computes, in one sentence, for the message of what it does not.
 _COMPUTED = (

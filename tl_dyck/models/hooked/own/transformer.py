@@ -17,6 +17,7 @@ from transformer_lens.utilities import (
     move_to_and_update_config,
 )
 
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.models.caches import UnsummedCache
 from tl_dyck.models.hooked.installed import Base, HookedRootModule
 from tl_dyck.models.hooked.own.block import TransformerBlock
@@ -24,7 +25,6 @@ from tl_dyck.models.hooked.own.config import HookedTransformerConfig
 from tl_dyck.models.hooked.own.layers import Embed, PosEmbed, Unembed, norm
 from tl_dyck.models.hooked.own.strings import TextMethods
 from tl_dyck.models.hooked.own.weights import WeightMethods
-from tl_dyck.registry import unknown_name
 
 #: Hook points that nothing runs through unless an option of the configuration says so.
 _ASKED_FOR = {

@@ -10,8 +10,8 @@ from transformer_lens import FactoredMatrix
 from transformer_lens.utilities import composition_scores
 from transformer_lens.weight_processing import ProcessWeights
 
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.models.hooked.own.layers import LayerNorm, LayerNormPre
-from tl_dyck.registry import unknown_name
 
 
 def _stacked(part: str, name: str, shape: str) -> property:

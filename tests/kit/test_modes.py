@@ -1,0 +1,375 @@
+"""Every public call in modes that a caller may have set: the same result, and the modes afterwards.
+
+The calls are those of `tests.arguments`: all that is public, found in the packages themselves. Each
+is made as it stands, and again in modes of the caller's, several at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from tests.arguments import calls
+from tests.arguments.public import Public, public
+from tl_dyck import construct, export_rnn, modes
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongValueError
+
+# --- modes ----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def setting(get: Callable[[], Any], put: Callable[[Any], Any], value: Any) -> Iterator[None]:
+    before = get()
+    put(value)
+    try:
+        yield
+        assert get() == value, f"{put} was not given back"
+    finally:
+        put(before)
+
+
+@contextlib.contextmanager
+def asked(name: str, mode: Any, get: Callable[[], Any]) -> Iterator[None]:
+    with mode:
+        wanted = get()
+        yield
+        assert get() == wanted, f"{name} was not given back"
+
+
+def autocast(dtype: torch.dtype) -> Any:
+    def get() -> Any:
+        return torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+    return asked("autocast", torch.autocast("cpu", dtype=dtype), get)
+
+
+def deterministic(mode: bool) -> None:
+    torch.use_deterministic_algorithms(mode)
+
+
+MODES: dict[str, Callable[[], Any]] = {
+    "bfloat16": lambda: autocast(torch.bfloat16),
+    "float16": lambda: autocast(torch.float16),
+    "no gradients": lambda: asked("grad", torch.no_grad(), torch.is_grad_enabled),
+    "inference": lambda: asked(
+        "inference", torch.inference_mode(), torch.is_inference_mode_enabled
+    ),
+    "default float64": lambda: setting(
+        torch.get_default_dtype, torch.set_default_dtype, torch.float64
+    ),
+    "default bfloat16": lambda: setting(
+        torch.get_default_dtype, torch.set_default_dtype, torch.bfloat16
+    ),
+    "default meta": lambda: asked("device", torch.device("meta"), torch.get_default_device),
+    "default cpu:0": lambda: asked("device", torch.device("cpu:0"), torch.get_default_device),
+    "deterministic": lambda: setting(
+        torch.are_deterministic_algorithms_enabled, deterministic, True
+    ),
+    "quick products": lambda: setting(
+        torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "medium"
+    ),
+    "anomalies": lambda: setting(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, True),
+    "errors": lambda: asked("errstate", np.errstate(all="raise"), np.geterr),
+}
+
+#: At once, each of them somewhere.
+TOGETHER = (
+    ("bfloat16", "no gradients", "default float64", "default meta", "quick products", "errors"),
+    ("float16", "inference", "default bfloat16", "default cpu:0", "deterministic", "anomalies"),
+)
+
+
+@contextlib.contextmanager
+def within(*names: str) -> Iterator[None]:
+    with contextlib.ExitStack() as stack, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Anomaly Detection has been enabled")
+        for name in names:
+            stack.enter_context(MODES[name]())
+        yield
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+#: What takes long, waits for a network, or reads tables of runs, in which no mode changes anything;
+#: `DyckTransformer` is left out below, as nothing has been written into the weights that it has.
+LEFT_OUT = (
+    *("reproduce", "run_study", "judge.judge_methods", "as_bridge", "load_arena"),
+    *("text.load_sst2", "studies.", "runs.", "write_report", "judge.load_judgement"),
+    *("judge.Judgement", "training.load_result", "ablation.ImportanceComparison", "TrainResult"),
+    *("DyckTransformer.process_weights_", "run_sweep", "register_", "report.page"),
+)
+_OPTIONAL = ("n", "chunk", "n_bootstrap", "progress", "n_ctx", "lengths", "options", "generator")
+
+
+def arguments(each: Public) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments that are right; the same at each call."""
+    own, given, rest = calls.OF.get(each.name, {}), {}, []
+    for parameter in each.parameters:
+        name = parameter.name
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            rest = [own["*" + name]()] if "*" + name in own else []
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        elif name in own:
+            given[name] = own[name]()
+        elif name == "generator" and "seed" in own:
+            continue  # one of the two
+        elif name in calls.COMMON and (parameter.default is parameter.empty or name in _OPTIONAL):
+            given[name] = calls.COMMON[name]()
+    return rest, given
+
+
+def bound(each: Public) -> Callable[..., Any]:
+    if each.owner is None:
+        return each.call
+    held = inspect.getattr_static(each.owner, each.attribute)
+    name = each.name.rpartition(".")[0]
+    if isinstance(held, classmethod | staticmethod):
+        owner: Any = each.owner
+    elif name in calls.ON:
+        owner = calls.ON[name]()
+    else:
+        owner = each.owner(**{key: value() for key, value in calls.OF[name].items()})
+    found: Callable[..., Any] = getattr(owner, each.attribute)
+    return found
+
+
+CALLS = {
+    each.name: each
+    for each in public()
+    if not each.name.startswith(LEFT_OUT) and each.name != "DyckTransformer"
+}
+
+
+def outcome(call: Callable[..., Any], rest: list[Any], given: dict[str, Any]) -> Any:
+    """What comes of it, by value; of a generator its items."""
+    torch.manual_seed(0)  # for what draws from torch's own generator if none is given
+    result = call(*rest, **given)
+    return list(result) if isinstance(result, types.GeneratorType) else result
+
+
+def same(one: Any, two: Any) -> bool:
+    """Whether two results are alike to the last bit; times are not compared."""
+    if type(one) is not type(two):
+        return False
+    if isinstance(one, torch.Tensor):
+        alike = one.dtype == two.dtype and one.device == two.device
+        return alike and torch.equal(one.detach().nan_to_num(7), two.detach().nan_to_num(7))
+    if isinstance(one, np.ndarray):
+        return one.dtype == two.dtype and np.array_equal(one, two, equal_nan=one.dtype.kind == "f")
+    if isinstance(one, pd.DataFrame):
+        return one.drop(columns="seconds", errors="ignore").equals(
+            two.drop(columns="seconds", errors="ignore")
+        )
+    if isinstance(one, nn.Module):
+        return same(one.state_dict(), two.state_dict())
+    if dataclasses.is_dataclass(one) and not isinstance(one, type):
+        names = [each.name for each in dataclasses.fields(one) if "seconds" not in each.name]
+        return all(same(getattr(one, name), getattr(two, name)) for name in names)
+    if isinstance(one, Mapping):
+        return list(one) == list(two) and all(
+            same(one[key], two[key]) for key in one if key != "seconds"
+        )
+    if isinstance(one, list | tuple):
+        return len(one) == len(two) and all(map(same, one, two))
+    if isinstance(one, float):
+        return one == two or (one != one and two != two)
+    plain = isinstance(one, int | str | bytes | Path | type(None) | set | frozenset)
+    return bool(one == two) if plain else True
+
+
+@pytest.mark.global_rng
+@pytest.mark.parametrize("names", TOGETHER, ids=["one", "other"])
+@pytest.mark.parametrize("name", CALLS)
+def test_results_are_the_same_in_any_mode_and_modes_are_given_back(name, names):
+    rest, given = arguments(CALLS[name])
+    expected = outcome(bound(CALLS[name]), rest, given)
+    rest, given = arguments(CALLS[name])
+    call = bound(CALLS[name])
+    with within(*names):
+        found = outcome(call, rest, given)
+    assert same(expected, found)
+
+
+# --- each mode, and where they meet ---------------------------------------------------------------
+
+FEW = (
+    *("train", "certify_language", "gradient_importance", "accuracy_at_length", "export_rnn"),
+    *("head_truths", "judge.judge", "certify.certify", "build_model", "text.train_text"),
+)
+
+
+@pytest.mark.global_rng
+@pytest.mark.parametrize("mode", MODES)
+def test_each_mode_alone(mode):
+    for name in FEW:
+        rest, given = arguments(CALLS[name])
+        call = bound(CALLS[name])
+        expected = outcome(call, rest, given)
+        with within(mode):
+            found = outcome(call, rest, given)
+        assert same(expected, found), name
+
+
+@checked
+def seen(during: Callable[[], Any] | None = None) -> Any:
+    """What a function of ours computes in; and what it calls, a user's."""
+    if during is not None:
+        during()
+    return (
+        torch.is_autocast_enabled("cpu"),
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.empty(0).device,
+        torch.get_float32_matmul_precision(),
+    )
+
+
+OURS = (False, True, False, torch.float32, torch.device("cpu"), "highest")
+
+
+@pytest.mark.parametrize("names", TOGETHER, ids=["one", "other"])
+def test_modes_are_given_back_after_an_error_too(names):
+    def fails() -> None:
+        assert seen() == OURS
+        raise KeyError("mine")
+
+    with within(*names):
+        before = seen.__wrapped__()
+        assert before != OURS
+        with pytest.raises(KeyError, match="mine"):
+            seen(fails)
+        assert seen() == OURS
+        assert seen.__wrapped__() == before
+
+
+def test_what_a_users_function_sets_holds_inside_it_and_no_longer():
+    """A method or metric of a user's may set modes and call us again."""
+    inside = []
+
+    def users() -> None:
+        with within(*TOGETHER[0]):
+            inside.append(seen.__wrapped__()[:1])
+            inside.append(seen())
+
+    assert seen(users) == OURS
+    assert inside[0] == (True,)
+    assert inside[1] == (False, False, *OURS[2:])  # gradients were off by the user's own will
+
+
+def test_a_generator_leaves_the_modes_of_what_reads_it_alone():
+    @checked
+    def steps() -> Iterator[Any]:
+        yield seen.__wrapped__()
+        yield seen.__wrapped__()
+
+    with within(*TOGETHER[0]):
+        before, found = seen.__wrapped__(), []
+        for each in steps():
+            found.append(each)
+            assert seen.__wrapped__() == before
+    assert found == [OURS, OURS]
+
+
+def test_threads_have_one_value_to_give_back():
+    """Of what is set for a whole process: the first to come is not the last to go."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def long() -> None:
+        begun.set()
+        may_end.wait(30)
+
+    with within("default float64"):
+        first = threading.Thread(target=seen, args=(long,))
+        first.start()
+        begun.wait(30)
+
+        def second() -> None:
+            may_end.set()
+            first.join(30)
+            assert torch.get_default_dtype() == torch.float32
+
+        assert seen(second)[3] == torch.float32
+        assert torch.get_default_dtype() == torch.float64
+
+
+def test_a_model_in_train_mode_is_measured_in_eval_mode_and_given_back():
+    model = construct.uniform_attention(calls.language())
+    model.train()
+    model.blocks[0].eval()
+
+    @checked
+    def trains(model: Any, others: Any) -> bool:
+        return any(part.training for each in (model, *others) for part in each.modules())
+
+    assert not trains(model, [model])
+    assert model.training
+    assert not model.blocks[0].training
+
+
+def test_results_carry_no_graph_if_gradients_are_off():
+    @checked
+    def twice(x: Any) -> Any:
+        return 2 * x, [x]
+
+    x = torch.ones(2, requires_grad=True)
+    assert twice(x)[0].requires_grad
+    with torch.no_grad():
+        double, (same_,) = twice(x)
+    assert not double.requires_grad
+    assert same_ is x
+
+
+def test_what_cannot_be_computed_with_is_refused_in_a_line():
+    with pytest.raises(WrongValueError, match=r"shape \[2\] is on the meta device"):
+        checked(lambda x: x)(torch.empty(2, device="meta"))
+    with torch.inference_mode():
+        weight = nn.Parameter(torch.ones(2))
+        made = torch.ones(2)
+    with pytest.raises(WrongValueError, match=r"were made in torch\.inference"):
+        checked(lambda: (weight * torch.ones(2, requires_grad=True)).sum().backward())()
+    checked(lambda x: (x * torch.ones(2, requires_grad=True)).sum().backward())(made)
+
+
+def test_a_precision_set_for_one_backend_is_given_back():
+    backend = torch.backends.mkldnn.matmul
+    if not hasattr(backend, "fp32_precision"):
+        pytest.skip("this torch has one setting for all")
+    before = torch.get_float32_matmul_precision()
+    try:
+        backend.fp32_precision = "bf16"
+        inside = []
+        seen(lambda: inside.append(backend.fp32_precision))
+        assert inside == ["ieee"]
+        assert backend.fp32_precision == "bf16"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_exported_models_run_in_our_modes_too():
+    """An RNN of ours is ours: its certificates are of these numbers."""
+    rnn = export_rnn(calls.minimal())
+    tokens = torch.tensor([[4, 0, 2, 3]])
+    expected = rnn.last_logits(tokens)
+    with within("bfloat16"):
+        assert torch.equal(rnn.last_logits(tokens), expected)
+
+
+def test_nothing_is_loaded_to_ask_for_modes(monkeypatch):
+    monkeypatch.delitem(modes.sys.modules, "torch")
+    assert modes.call(lambda: 3, (), {}) == 3

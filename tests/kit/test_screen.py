@@ -1,0 +1,78 @@
+"""What is printed is seen, not obeyed."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+from rich.text import Text
+
+from tl_dyck.cli.answers import Saved, text_table
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.files import CorruptFileError
+from tl_dyck.kit.screen import console, progress_bar, share_bar, visible
+from tl_dyck.runs.spec import SweepError
+
+
+@pytest.mark.parametrize("jupyter", [True, False])
+def test_a_notebook_shows_the_last_state_of_a_bar(jupyter, monkeypatch):
+    bar, shown = progress_bar(True), []
+    monkeypatch.setattr(bar.console, "is_jupyter", jupyter)
+    monkeypatch.setattr(bar.live, "refresh", lambda: shown.append(bar.tasks[-1].completed))
+    bar.live.auto_refresh = False  # no thread that would show it by chance
+    bar.add_task("training", total=4, note="")
+    with bar:
+        bar.update(bar.tasks[-1].id, completed=4)
+    assert shown[-1] == 4
+
+
+@pytest.mark.parametrize(("options", "seen"), [({}, True), ({"enabled": False}, False)])
+def test_a_bar_is_told_the_share_that_is_done(options, seen, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    with share_bar("deciding", **options) as done:
+        done(0.5)
+    said = capsys.readouterr().out
+    assert ("deciding" in said) is seen
+    assert said.count("━") == (20 if seen else 0)  # of 40; rich leaves the rest blank
+
+
+def test_every_character_that_acts_is_shown_and_no_other():
+    directions = ("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI")
+    acting, others = [], []
+    for character in map(chr, range(0x110000)):
+        acts = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
+        acts |= unicodedata.bidirectional(character) in directions
+        if character != "\n" and acts:
+            acting.append(character)
+        elif character not in "\u061c\u200e\u200f\ufeff":
+            others.append(character)
+    for character in acting:
+        assert visible(character).isascii()
+        assert visible(character) == character.encode("unicode_escape").decode()
+    assert visible("".join(others)) == "".join(others)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["loss[train]", "[/]", "[bold]x", ":smile:", "é ‹→›", "a\x1b[2Jb", "\x9b2J", "\u202egnp"],
+)
+def test_text_comes_out_as_it_is_or_as_escapes(capsys, text):
+    for shown in (text, Text(text, style="red"), text_table([text], [[text], [text]])):
+        console().print(shown)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in lines] == [visible(text)] * 5
+
+
+def test_what_is_named_makes_no_line_of_its_own(capsys):
+    forged = "a\ndyck.proof: proved\x1b[31m\u202e"
+    console().print(text_table(["name"], [[forged]]))
+    Saved("Model", Path(forged)).show()
+    said = capsys.readouterr().out
+    assert not any(line.startswith("dyck.proof") for line in said.splitlines())
+    assert visible(said) == said
+
+
+def test_a_message_obeys_nothing():
+    for kind in (DyckError, CorruptFileError, SweepError):
+        assert str(kind("a\x1b[2J\u202eb")) == "a\\x1b[2J\\u202eb"

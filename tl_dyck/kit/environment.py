@@ -1,0 +1,101 @@
+"""The machine: what it is, for the record, and how many threads a run may use."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from joblib import cpu_count
+
+from tl_dyck.kit.check import shown
+
+
+def environment() -> dict[str, Any]:
+    """Versions and hardware, for the record."""
+    packages = ("tl-dyck", "torch", "transformer_lens", "numpy", "pandas", "plotly", "circuitsvis")
+    return {
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": cpu_name(),
+        "cpu_cores": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def made_with(model: Any) -> dict[str, str]:
+    """What a certificate was computed with: the weights' dtype, torch, and TransformerLens.
+
+    The last one only of a model of its classes. For `said_with`, which makes a line of it.
+    """
+    weights = model.state_dict().values() if hasattr(model, "state_dict") else ()
+    dtypes = [str(each.dtype) for each in weights if each.is_floating_point()]
+    packages = {each.__module__.partition(".")[0] for each in type(model).__mro__}
+    found = {"dtype": dtypes[0].removeprefix("torch.")} if dtypes else {}
+    found["torch"] = torch.__version__.partition("+")[0]
+    if "transformer_lens" in packages:
+        found["transformer_lens"] = importlib.metadata.version("transformer_lens")
+    return found
+
+
+def said_with(made: Mapping[str, str]) -> str:
+    """For example ``float32, torch 2.13.0, transformer_lens 4.3.0``."""
+    return ", ".join(said if name == "dtype" else f"{name} {said}" for name, said in made.items())
+
+
+def cpu_name(cpuinfo: str | Path = "/proc/cpuinfo") -> str:
+    """The model of the CPU, as it calls itself; its architecture where it does not say."""
+    with contextlib.suppress(OSError):
+        for line in Path(cpuinfo).read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip().lower() in ("model name", "cpu model", "hardware") and value.strip():
+                return " ".join(value.split())
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def check_device(name: str | None) -> str | None:
+    """Compute something on a device; a ValueError says why it cannot be used."""
+    if name is None:
+        return None
+    try:
+        if (torch.ones(1, device=name) + 1).item() != 2:  # "meta" has no numbers to give back
+            raise RuntimeError("it does not compute")
+    # what torch raises where a backend is missing is not always a RuntimeError
+    except (
+        RuntimeError,
+        AssertionError,
+        ImportError,
+        AttributeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        what = repr(name) if type(name) is str else shown(name)
+        raise ValueError(
+            f"device {what} cannot be used: {reason}; name another, such as cpu or cuda"
+        ) from error
+    return name
+
+
+def default_jobs(device: str | torch.device | None) -> int:
+    """Worker processes, where nobody says how many: one per core, but one on a GPU."""
+    on_gpu = torch.cuda.is_available() if device is None else str(device).startswith("cuda")
+    return 1 if on_gpu else cpu_count()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread everywhere, so that no result depends on the number of jobs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

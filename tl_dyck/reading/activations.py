@@ -1,0 +1,156 @@
+"""Functions of a layer by their formula: activations, by TransformerLens' names, and LN_C.
+
+Knows: all that is known of an activation, in one record. To add one, add a record; who needs a
+field that it lacks refuses the activation by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, final
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from tl_dyck.kit.errors import DyckError
+
+#: Adds a node to an ONNX graph: its operator, then names of inputs or numbers; returns its name.
+Op = Callable[..., str]
+
+
+class UnknownActivationError(DyckError, ValueError):
+    """Something is asked of an activation that nobody has written down."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Activation:
+    """What is known of an activation φ; None where nobody has said.
+
+    Attributes:
+        name: TransformerLens' name of it.
+        formula: φ, elementwise.
+        lowest_at: where φ, which first falls and then rises, is lowest, to 1e-9. Certificates take
+            φ for monotone on either side.
+        is_piecewise_linear: whether φ is made of two lines that meet at 0: then it is computed
+            without rounding, and `lowest_at` is not asked for.
+        curvature: a bound of the size of φ'', off the corner if there is one.
+        steepest: a bound of the size of φ'.
+        onnx: adds φ(x) to an ONNX graph.
+        javascript: φ(x) as an expression, which may call ``erf``.
+    """
+
+    name: str
+    formula: Callable[[Tensor], Tensor]
+    lowest_at: float | None = None
+    is_piecewise_linear: bool = False
+    curvature: float | None = None
+    steepest: float | None = None
+    onnx: Callable[[Op, str], str] | None = None
+    javascript: str | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """φ(x)."""
+        return self.formula(x)
+
+    def known(self, field: str) -> Any:
+        """A field, which must be there.
+
+        Raises:
+            UnknownActivationError: nobody has said it.
+        """
+        found = getattr(self, field)
+        if found is None:
+            has = [each.name for each in ACTIVATIONS.values() if getattr(each, field) is not None]
+            raise UnknownActivationError(
+                f"the {field} of the activation {self.name!r} is not known, which this takes; "
+                f"known are those of {', '.join(has)}"
+            )
+        return found
+
+
+def _silu_in_onnx(op: Op, x: str) -> str:
+    return op("Mul", x, op("Sigmoid", x))
+
+
+def _gelu_in_onnx(op: Op, x: str) -> str:
+    inner = op("Erf", op("Mul", x, 1 / math.sqrt(2)))
+    return op("Mul", op("Mul", x, 0.5), op("Add", inner, 1.0))
+
+
+def _gelu_new_in_onnx(op: Op, x: str) -> str:
+    cubic = op("Mul", op("Mul", op("Mul", x, x), x), 0.044715)
+    inner = op("Tanh", op("Mul", op("Add", x, cubic), math.sqrt(2 / math.pi)))
+    return op("Mul", op("Mul", x, 0.5), op("Add", inner, 1.0))
+
+
+#: "gelu" is the form with erf, x (1 + erf(x / √2)) / 2; "gelu_new" that of GPT-2,
+#: x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2.
+ACTIVATIONS: dict[str, Activation] = {
+    each.name: each
+    for each in (
+        Activation(
+            name="relu",
+            formula=F.relu,
+            is_piecewise_linear=True,
+            curvature=0.0,
+            steepest=1.0,
+            onnx=lambda op, x: op("Relu", x),
+            javascript="Math.max(x, 0)",
+        ),
+        Activation(
+            name="gelu",
+            formula=F.gelu,
+            lowest_at=-0.7517915246935645,
+            curvature=0.8,  # √(2/π), at 0
+            steepest=1.13,  # 1.1290, at √2
+            onnx=_gelu_in_onnx,
+            javascript="0.5 * x * (1 + erf(x / Math.SQRT2))",
+        ),
+        Activation(
+            name="gelu_new",
+            formula=partial(F.gelu, approximate="tanh"),
+            lowest_at=-0.7524614220710163,
+            curvature=0.8,  # √(2/π), at 0
+            steepest=1.13,
+            onnx=_gelu_new_in_onnx,
+            javascript="0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * "
+            "(x + 0.044715 * x ** 3)))",
+        ),
+        Activation(
+            name="silu",
+            formula=F.silu,
+            lowest_at=-1.2784645427610738,
+            curvature=0.51,  # 1/2, at 0
+            steepest=1.1,  # 1.0998, at 2.4
+            onnx=_silu_in_onnx,
+            javascript="x / (1 + Math.exp(-x))",
+        ),
+    )
+}
+
+#: Other names of the same formulas, as TransformerLens or Hugging Face have them.
+ALIASES = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}
+
+
+def canonical_activation(name: str | None) -> str:
+    """The name of the same formula in `ACTIVATIONS`, or else the name itself; "" for None."""
+    return ALIASES.get(name or "", name or "")
+
+
+def in_javascript() -> str:
+    """The activations that have one, as properties of an object of functions."""
+    lines = (f"{name}: (x) => {each.javascript},\n" for name, each in ACTIVATIONS.items()
+             if each.javascript is not None)  # fmt: skip
+    return "".join(lines)
+
+
+def unit_norm(x: Float[Tensor, "*any dim"], c: float) -> Float[Tensor, "*any dim"]:
+    """LN_C of Wen et al. 2023, Eq. 7: P x / max(|P x|, C), where P subtracts the mean."""
+    centred = x - x.mean(-1, keepdim=True)
+    unit: Tensor = centred / centred.norm(dim=-1, keepdim=True).clamp_min(c)
+    return unit

@@ -1,0 +1,112 @@
+"""What a plain decoder is: the one list of parts and options that other accounts of it compute.
+
+Knows: classes by their name and options by their value, with the reason where there is one. Reads a
+model by attribute only, so that it holds for TransformerLens' classes and for ours. Who computes
+the same a second time compares numbers too, for no list is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from tl_dyck.reading.activations import ACTIVATIONS, canonical_activation
+
+_NORMS = ("Identity", "LayerNorm", "LayerNormPre")
+#: Parts of a block, and the classes of which they may be; `UnitNorm` is LN_C.
+_PARTS = {
+    "attn": ("Attention",),
+    "mlp": ("MLP",),
+    "ln1": _NORMS,
+    "ln1_post": ("Identity", "UnitNorm"),
+    "ln2": (*_NORMS, "UnitNorm"),
+    "ln2_post": ("Identity",),
+}
+_IN_SCORES = ("rotary", "alibi", "relative_positional_bias")
+_QUERY = "a key's score then depends on the query's position"
+#: Options of attention that must be off, or not there, as in early releases.
+_OFF = (
+    *("use_qk_norm", "use_attention_sinks", "use_logn_attn", "clip_qkv"),
+    *("attn_scores_soft_cap", "load_in_4bit"),
+)
+
+
+class Departure(NamedTuple):
+    """Where a model is no plain decoder, for example "blocks.0.attn", and in what."""
+
+    where: str
+    what: str
+
+
+def odd_options(cfg: Any, kind: type, known: Collection[str]) -> Iterator[tuple[str, Any, Any]]:
+    """Name, value and default of the options of a kind that differ from it, but for `known`."""
+    for field in fields(kind):
+        value = getattr(cfg, field.name)
+        if field.name not in known and value != field.default:
+            yield field.name, value, field.default
+
+
+def odd_scores(cfg: Any) -> Iterator[str]:
+    """What makes attention scores more than the products of a query and the keys up to it."""
+    positions, direction = cfg.positional_embedding_type, getattr(cfg, "attention_dir", "causal")
+    if direction != "causal":
+        yield f"{direction} attention: a token reads those after it"
+    if positions in _IN_SCORES:
+        yield f"{positions} positions: {_QUERY}"
+    if getattr(cfg, "use_local_attn", False):
+        yield f"local attention (cfg.window_size={cfg.window_size}): {_QUERY}"
+    groups = getattr(cfg, "n_key_value_heads", None)
+    if groups not in (None, cfg.n_heads):
+        yield f"grouped-query attention (cfg.n_key_value_heads={groups})"
+    for name in _OFF:
+        value = getattr(cfg, name, None)
+        if value not in (None, False, -1.0):
+            yield f"cfg.{name}={value!r}"
+
+
+def departures(model: Any) -> Iterator[Departure]:
+    """Where a model is no plain decoder, and in what; nothing for one that is.
+
+    Plain are embedded positions, causal attention of `odd_scores` free heads, an MLP after it
+    without gate and of a known activation, and LayerNorms with or without scales, or none.
+    """
+    cfg = model.cfg
+    for index, block in enumerate(model.blocks):
+        where = f"blocks.{index}"
+        for what in odd_scores(cfg):
+            yield Departure(f"{where}.attn", what)
+        turned = getattr(block.attn, "_attention_dir_override", None)
+        if turned not in (None, "causal") or getattr(block.attn, "q_norm", None) is not None:
+            yield Departure(f"{where}.attn", "attention with norms or a direction of its own")
+        if getattr(cfg, "parallel_attn_mlp", False):
+            yield Departure(where, "attention and MLP in parallel (cfg.parallel_attn_mlp)")
+        family = getattr(cfg, "original_architecture", None)
+        if family in ("Olmo2ForCausalLM", "Olmo3ForCausalLM"):
+            yield Departure(where, f"norms after each part (of {family})")
+        yield from _odd_parts(where + ".", block, _PARTS)
+        if hasattr(block, "mlp") and canonical_activation(cfg.act_fn) not in ACTIVATIONS:
+            known = f"cfg.act_fn={cfg.act_fn!r}, where {', '.join(ACTIVATIONS)} are known"
+            yield Departure(f"{where}.mlp", known)
+    if cfg.positional_embedding_type not in ("standard", *_IN_SCORES):
+        what = f"{cfg.positional_embedding_type} positions; only 'standard' ones are known"
+        yield Departure("pos_embed", what)
+    yield from _odd_parts("", model, {"ln_final": _NORMS})
+    cap = getattr(cfg, "output_logits_soft_cap", None)
+    if cap is not None and cap > 0:
+        yield Departure("unembed", f"cfg.output_logits_soft_cap={cap}")
+
+
+def _odd_parts(where: str, owner: Any, parts: dict[str, tuple[str, ...]]) -> Iterator[Departure]:
+    for name, known in parts.items():
+        kind = type(getattr(owner, name, None)).__name__
+        if kind not in (*known, "NoneType"):
+            yield Departure(f"{where}{name}", f"class {kind}, where {' or '.join(known)} is known")
+
+
+def hooked_at(model: Any) -> str | None:
+    """The name of a module of the model that has a hook on what goes in or out, if one has."""
+    for name, module in model.named_modules():
+        if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+            return name or "the model"
+    return None
