@@ -2,8 +2,8 @@
 
 Notation as in `tl_dyck.reading.states`: N brackets move the output of a query by N μ + √N σ Z
 along an axis that tells two types of the bracket on top of the stack apart; h is half the
-distance between two answers. The answer is a where the sum is beyond the middle between the two, so that after N
-brackets, when both are equally likely,
+distance between two answers. The answer is a where the sum is beyond the middle between the two, so
+that after N brackets, when both are equally likely,
 
     P(right) = ½ Φ((h - N|μ|) / √N σ) + ½ Φ((h + N|μ|) / √N σ).
 
