@@ -61,7 +61,6 @@ HERE: dict[str, set[str]] = {
     "StudyConfig.measurement": {"dict"},
     "text.TextRecipe.training": {"dict"},
     "studies.TrainExperiment.plugs": {"dict"},
-    "judge.Suite.with_salt.salt": TEXTS,
     # several, of which there may be none
     "train_seeds.seeds": {"zero", *NOTHING},
     "judge.score_heads.kinds": NOTHING,
