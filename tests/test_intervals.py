@@ -87,7 +87,7 @@ def test_what_was_printed_before_does_not_cover():
 
 
 def test_eight_runs_again_are_in_the_prediction_interval_and_not_in_the_other():
-    """The interval of a mean is no place for another mean: a fifth of them is outside."""
+    """The interval of a mean is no place for another mean: one in seven is outside."""
     generator = np.random.default_rng(1)
     sample = generator.normal(size=(SAMPLES, 8))
     again = generator.normal(size=(SAMPLES, 8)).mean(-1)

@@ -114,8 +114,7 @@ def longer_string(evidence: Evidence, group: str) -> Measured:
 
 def _over_pairs(distance: Float[np.ndarray, "model model"]) -> Estimate:
     value, (low, high) = mean_over_pairs(distance)
-    low, high = float(low), float(high)
-    return Estimate(value=float(value), low=low, high=high, n=len(distance), kind="t")
+    return Estimate(value=float(value), low=float(low), high=float(high), n=len(distance), kind="t")
 
 
 def _random(n_rows: int) -> float:
