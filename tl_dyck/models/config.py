@@ -184,8 +184,6 @@ class DyckTransformerConfig(HookedTransformerConfig):
             )
 
     def _check_symbols(self) -> None:
-        if isinstance(self.symbols, Mapping):  # from JSON
-            self.symbols = SymbolLanguage(**self.symbols)
         if self.symbols is None:
             return
         if self.n_types or self.max_depth or self.brackets:
@@ -312,4 +310,7 @@ class DyckTransformerConfig(HookedTransformerConfig):
             )
         if values["dtype"] not in DTYPES:
             raise unknown_name("dtype", values["dtype"], DTYPES)
-        return cls(**{**values, "dtype": DTYPES[values["dtype"]], "device": device})
+        symbols = values.get("symbols")
+        language = SymbolLanguage(**symbols) if isinstance(symbols, Mapping) else symbols
+        read = {"symbols": language, "dtype": DTYPES[values["dtype"]], "device": device}
+        return cls(**{**values, **read})

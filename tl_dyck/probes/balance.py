@@ -4,8 +4,8 @@ Wen et al. 2023, Sections 3.1 and 4.2.
 
 Notation as in `tl_dyck.reading.states`: u(query, key) is what a state, a bracket with its depth,
 adds to the output of another (Eq. 12). Biases are part of q, k, v; b_O belongs to every key,
-because the weights of a pattern sum to one. So Σ_keys u is P⊥ of the layer's output times its softmax
-denominator, and any LayerNorm after it sees the same direction.
+because the weights of a pattern sum to one. So Σ_keys u is P⊥ of the layer's output times its
+softmax denominator, and any LayerNorm after it sees the same direction.
 
 - Eq. 15: S[d, d', i, j] = ‖u(close(j,d), open(i,d')) + u(close(j,d), close(i,d'−1))‖: what a
   matching pair adds.
