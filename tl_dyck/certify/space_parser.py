@@ -32,7 +32,7 @@ from tl_dyck.certify.transformations import (
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.files import CorruptFileError, read_json
 from tl_dyck.kit.registry import Registry, unknown_name
-from tl_dyck.language import DyckLanguage
+from tl_dyck.language import Language
 from tl_dyck.language.symbols import needs_stack
 
 
@@ -55,7 +55,7 @@ class Resources:
     substitutes: Mapping[int, Sequence[int]] | None = None
     deletable: Sequence[int] | None = None
     insertions: Sequence[Sequence[int]] | None = None
-    language: DyckLanguage | None = None
+    language: Language | None = None
     protected: Sequence[int] = ()
     others: Mapping[str, Any] | None = None
 

@@ -147,7 +147,7 @@ def said_by(task: Any, name: str, *about: Any) -> Any:
 
 def _yes_or_no(task: Any, name: str, *about: Any) -> bool:
     said = said_by(task, name, *about)
-    if not isinstance(said, (bool, np.bool_)):
+    if not isinstance(said, (bool, np.bool_)) and not (type(said) is int and said in (0, 1)):
         raise WrongTypeError(
             f"{name} of {task.name} must return True or False, but of "
             f"{', '.join(map(repr, about))} it returned {shown(said)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, SupportsIndex, final
+from typing import Any, SupportsIndex, cast, final
 
 import torch
 
@@ -18,7 +18,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_integer, check_number, check_seed, check_time_limit
 from tl_dyck.kit.environment import one_thread
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.tasks import DyckTask, load_task
+from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
 
 _AT_ONCE = 250
 _MOST = 10_000_000
@@ -67,7 +67,7 @@ class SampledError:
 @one_thread()
 def sample_error(
     model_or_rnn: Any,
-    task: DyckTask | str,
+    task: DyckTask | AutomatonTask | str,
     lengths: SupportsIndex | Iterable[SupportsIndex],
     property: str = "any_token",
     *,
@@ -121,7 +121,8 @@ def sample_error(
     level = check_number("level", level, least=0, most=_LARGEST_LEVEL, above=True)
     task = load_task(task) if isinstance(task, str) else task
     needs_stack(task.language, "sample_error is")
-    asked = ask(model_or_rnn, task, property, wanted[-1], epsilon=epsilon, other=other, head=head)
+    brackets = cast(DyckTask, task)  # what has a stack
+    asked = ask(model_or_rnn, brackets, property, wanted[-1], epsilon=epsilon, other=other, head=head)
     for length in wanted:
         _refuse_silent(asked, length)
     return tuple(_at(asked, length, n, level, seed, deadline) for length in wanted)
