@@ -121,8 +121,8 @@ def sample_error(
     level = check_number("level", level, least=0, most=_LARGEST_LEVEL, above=True)
     task = load_task(task) if isinstance(task, str) else task
     needs_stack(task.language, "sample_error is")
-    brackets = cast(DyckTask, task)  # what has a stack
-    asked = ask(model_or_rnn, brackets, property, wanted[-1], epsilon=epsilon, other=other, head=head)
+    known = cast(DyckTask, task)  # what has a stack
+    asked = ask(model_or_rnn, known, property, wanted[-1], epsilon=epsilon, other=other, head=head)
     for length in wanted:
         _refuse_silent(asked, length)
     return tuple(_at(asked, length, n, level, seed, deadline) for length in wanted)
