@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import tl_dyck
 from tl_dyck import AutomatonTask, DyckLanguage, DyckTask, Vocabulary, ablation, probes
 from tl_dyck.ablation import FinetuneConfig
 from tl_dyck.kit.check import WrongTypeError
@@ -62,16 +63,16 @@ def calls() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:
     yield ablation.pattern_drift, {"before": model, "after": model, "data": tokens}
     yield ablation.log_likelihood, {"logits": torch.zeros(*tokens.shape, 5), "tokens": tokens}
     yield probes.load_probe, {"name": "stack_likeness"}
-    yield probes.takes_many, {"probe": probes.stack_likeness}
-    yield probes.accuracy_at_length, {"model": minimal, "lengths": 30, "n": 10}
-    yield probes.attention_variation, {"models": [model, model]}
+    yield probes.takes_many, {"probe": tl_dyck.stack_likeness}
+    yield tl_dyck.accuracy_at_length, {"model": minimal, "lengths": 30, "n": 10}
+    yield tl_dyck.attention_variation, {"models": [model, model]}
     means = {"first_layer": "means", "head": 0, "n": 50}
-    yield probes.balance_violation, {"model": model, "data": task, **means}
-    yield probes.pair_drift, {"model": minimal}
-    drift = probes.pair_drift(minimal)
+    yield tl_dyck.balance_violation, {"model": model, "data": task, **means}
+    yield tl_dyck.pair_drift, {"model": minimal}
+    drift = tl_dyck.pair_drift(minimal)
     yield drift.accuracy, {"length": 3}
     yield drift.length_at, {}
-    yield probes.stack_likeness, {"model": model, "data": task, "n": 5}
+    yield tl_dyck.stack_likeness, {"model": model, "data": task, "n": 5}
 
 
 def is_right(name: str, value: Any) -> bool:

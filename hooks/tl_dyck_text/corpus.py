@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 
 from tl_dyck.kit.arguments import checked
-from tl_dyck.kit.check import check_instance, check_integer, check_number
+from tl_dyck.kit.check import WrongValueError, check_instance, check_integer, check_number
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.files import LARGEST_TEXT, lines_of, read_regular
 from tl_dyck_text.model import CLS, UNKNOWN
@@ -153,7 +153,10 @@ def _rows(file: Path, problems: _Problems) -> Iterator[Sentence]:
             problems["lines without a tab"].append(f"{file.name} line {number}")
         elif not (number == 1 and label.strip().lower() == "label"):
             pairs.append((text, label))
-    return _sentences(pairs, file.name, problems)
+    try:
+        yield from _sentences(pairs, file.name, problems)
+    except WrongValueError as error:  # a label that is far too large
+        raise CorpusError(f"{str(file)!r}: {error}") from error
 
 
 def _sentences(

@@ -211,6 +211,7 @@ OPENED = {
     "tl_dyck/__init__.py": {"read_text"},  # our own files
     "tl_dyck/report/page.py": {"read_text"},
     "tl_dyck/report/widgets/circuits.py": {"read_text"},
+    "hooks/tl_dyck_text/page.py": {"read_text"},
 }
 OPENERS = {"open", "read_text", "read_bytes", "fdopen", "load", "loadtxt", "genfromtxt", "fromfile"}
 OPENERS |= {

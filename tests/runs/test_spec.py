@@ -204,7 +204,7 @@ REFUSED = {
     "no experiment": ({"experiment": ""}, "experiment must be a name"),
     "axis without values": ({"grid": {"x": []}}, "x has no values"),
     "axis of one value": ({"grid": {"x": 3}}, "goes to common"),
-    "value twice": ({"grid": {"x": [1, 2, 1]}}, "value 1 twice"),
+    "value twice": ({"grid": {"x": [1, 2, 1]}}, r"value 1 \(int\) twice"),
     "common and grid": (
         {"grid": {"x": [1]}, "common": {"x": 1}},
         "x is given twice: in common and in grid",

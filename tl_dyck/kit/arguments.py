@@ -13,6 +13,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial, wraps
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from tl_dyck.kit import modes
@@ -111,7 +112,7 @@ def _by_name(name: str, kind: Meaning | None, default: Any) -> Meaning | None:
     """What is asked besides of an argument of this name; None only if that is its default."""
     if name in _MODELS and kind is None:
         return Meaning("a model", lambda value: value is default or _is_model(name, value))
-    if name not in _RANGES:
+    if name not in _RANGES or (name == "name" and kind is not None and kind.fits(_ADDRESS)):
         return kind
 
     def fits(value: Any) -> bool:
@@ -123,6 +124,9 @@ def _by_name(name: str, kind: Meaning | None, default: Any) -> Meaning | None:
 
     return Meaning("" if kind is None else kind.words, fits)
 
+
+#: Where this fits, a name is the address of what is on the disk: files may have any names.
+_ADDRESS = Path()
 
 #: Parameters that are models, where the annotation is Any.
 _MODELS = ("model", "model_or_rnn", "rnn_or_model", "rnn", "before", "after", "other")
