@@ -17,6 +17,7 @@ from typing import Any, SupportsIndex, final
 
 import torch
 
+from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_seed
 from tl_dyck.kit.configuration import Configuration, choice, whole
 from tl_dyck.kit.records import Shapes, read_weights, write_weights
@@ -31,6 +32,7 @@ _FORMAT = "tl_dyck.text/1"
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(Configuration):
     """Configuration of a text classifier.
@@ -85,6 +87,7 @@ class TextConfig(Configuration):
         """The token of words outside the vocabulary."""
         return 0
 
+    @checked
     def encode(self, text: str) -> list[int]:
         """Tokens of a text, split at white space, with "<cls>" at the end."""
         return [*self.symbols.read(text), self.cls_token]
@@ -99,6 +102,7 @@ class TextTransformer(HookedTransformer):
             ``model(torch.tensor([model.text.encode("a fine film")]))``.
     """
 
+    @checked
     def __init__(self, config: TextConfig, device: str = "cpu") -> None:
         super().__init__(_hooked_config(config, device))
         told: Any = self.cfg
@@ -106,6 +110,7 @@ class TextTransformer(HookedTransformer):
         self.text = config
 
 
+@checked
 def build_text_model(
     config: TextConfig, seed: SupportsIndex = 0, *, device: str = "cpu"
 ) -> TextTransformer:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from tl_dyck.certify import Certificate, Edit
+from tl_dyck.kit.arguments import checked
 from tl_dyck.reading.hook_points import attention_patterns
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Html, element, table
@@ -26,6 +27,7 @@ _SHOWN = 40  # sentences on a page
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class CertifiedSentences:
     """Sentences, and what was proved of them.

@@ -13,6 +13,7 @@ import pandas as pd
 
 from tl_dyck.certify import Certificate, PerturbationSpace
 from tl_dyck.certify.deadline import by_work
+from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_distinct
 from tl_dyck.kit.configuration import Configuration, nested, number, whole
 from tl_dyck.kit.environment import environment
@@ -21,7 +22,7 @@ from tl_dyck.kit.verdicts import read_verdict
 from tl_dyck.models.storage import weights_digest
 from tl_dyck.runs.analysis import of_each
 from tl_dyck.runs.results import load_runs
-from tl_dyck.runs.spec import Point
+from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.measurement import read_measures, write_measures
 from tl_dyck_text.certificates import certify_sentences
 from tl_dyck_text.corpus import Sentence
@@ -78,12 +79,14 @@ class SentencesExperiment:
 
     name: ClassVar[str] = "sentences"
 
+    @checked
     def identity(self, point: Point) -> dict[str, Any]:
         """Data, options and spaces, in full."""
         recipe, measurement = _asked(point)
         asked = _in_full(recipe, recipe.read())
         return {"code": _CODE, "recipe": asked, "measure": measurement.to_dict()}
 
+    @checked
     def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
         """Train, unless the folder has the model already, and certify, space by space."""
         recipe, measurement = _asked(point)
@@ -107,14 +110,15 @@ class SentencesExperiment:
             measured[text] = _said(read_json(file)["found"])
         write_measures(folder, measured)
         trained = {"steps": curve[-1]["step"], "train_seconds": curve[-1]["seconds"]}
-        checked = {
+        sums = {
             name: sum(found[name] for found in measured.values())
             for name in ("enumerated", "disagreements")
         }
         proved = {f"proved {text}": found["proved"] for text, found in measured.items()}
-        return {"clean": accuracy(model, test), **trained, **checked, **proved}
+        return {"clean": accuracy(model, test), **trained, **sums, **proved}
 
 
+@checked
 def sentences_table(folder: str | Path) -> pd.DataFrame:
     """What a sweep of classifiers found, one row per run and space.
 
@@ -129,6 +133,8 @@ def sentences_table(folder: str | Path) -> pd.DataFrame:
 
     def read(run: dict[str, Any], place: Path) -> list[dict[str, Any]]:
         shared = {"objective": run.get("training.objective", "clean"), "k": run.get("k", 1)}
+        if "clean" not in run:
+            raise SweepError(f"{str(folder)!r} is no sweep of classifiers of sentences")
         shared |= {name: run[name] for name in ("seed", "clean", "steps")}
         shared["seconds"] = run["train_seconds"]
         return [

@@ -22,8 +22,8 @@ RIGHT: list[tuple[set[str], str]] = [
     ({"huge"}, "n_strings bos padding n_inserted rounds k top_k every t_max"),
     ({"zero", "half", "huge"}, "eps ln_c ln_mid weight_decay learning_rate gate_learning_rate"),
     ({"zero", "half", "huge"}, "contrastive_weight drift_weight scale gap epsilon spread weight"),
-    ({"zero", "half", "huge"}, "temperature tolerance aside attn_scale"),
-    (NUMBERS, "log_alpha freq_penalty initializer_range above"),
+    ({"zero", "half", "huge"}, "temperature tolerance aside attn_scale freq_penalty"),
+    (NUMBERS, "log_alpha initializer_range above"),
     ({"minus", "zero"}, "layer head"),  # counted from the end
     ({"zero", *NOTHING}, "ignore"),
     ({"zero"}, "bos_token unknown_token target token batch label eos_token_id spare_layers"),
@@ -51,6 +51,7 @@ HERE: dict[str, set[str]] = {
     "DyckTransformerConfig.d_head": {"minus"},
     # a name that is looked up when it is needed, or that only heads a message
     "Registry.kind": TEXTS,
+    "Registry.include.summary": TEXTS,
     "StudyConfig.task": TEXTS,
     "judge.make_case.kind": TEXTS,
     "certify.Symbols.separator": TEXTS,
@@ -65,9 +66,20 @@ HERE: dict[str, set[str]] = {
     "train_seeds.seeds": {"zero", *NOTHING},
     "judge.score_heads.kinds": NOTHING,
     "probes.variation_of_patterns.text": NOTHING,
+    "adopt.outputs": NOTHING,  # logits that are of no token: classes
+    "text.SentencesMeasurement.n_interval": {"zero", "huge"},
+    "text.CertifiedSentences.certificates": NOTHING,
+    "text.TextConfig.n_classes": {"huge"},  # no model is made yet
+    "text.TextConfig.d_model": {"huge"},
+    "text.TextConfig.d_mlp": {"zero", "huge"},
+    "text.TextConfig.n_ctx": {"huge"},
+    "text.TextConfig.encode.text": TEXTS,  # words that it does not know
+    "judge.Suite.key": {"zero", "huge"},
+    "rnn.RNNConfig.predicts": {"zero"},
     # a number that no token has
     "certify.Symbols.silent": NUMBERS,
     "certify.Symbols.unknown": NUMBERS,
+    "certify.Symbols.logits": {"minus", "zero", "huge"},
     "certify.Symbols.logit.target": NUMBERS,
     "certify.Insert.strings": {"far"},
     "certify.Resources.insertions": {"nans", "far"},  # read when a text asks for them
@@ -90,7 +102,7 @@ def is_right(each: Public, parameter: inspect.Parameter, label: str) -> bool:
         return "Int[Tensor" in annotation and "*" in annotation  # tokens of any shape
     if label == "config":
         return "Config" in annotation
-    if label == "true" and "bool" in annotation:
+    if label == "true" and ("bool" in annotation or parameter.default is True):
         return True
     if label in CALLED:
         return any(word in annotation for word in ("Callable", "Change", "Certifier", "Probe"))
@@ -102,4 +114,6 @@ def is_right(each: Public, parameter: inspect.Parameter, label: str) -> bool:
 
 
 #: An object of any kind is handed back as it is.
-OPAQUE = {"Registry.resolve.named"}
+OPAQUE = {"Registry.resolve.named", "Registry.include.item"}
+#: Read where a method hands it back.
+OPAQUE |= {"judge.WithError.values", "judge.WithError.error"}

@@ -15,9 +15,15 @@ import pandas as pd
 import torch
 
 import tl_dyck
-from tl_dyck import certify, construct, interventions, judge, runs, studies, text
+from tl_dyck import certify, construct, interventions, judge, runs, studies
 from tl_dyck.certify import language as decided
+from tl_dyck_text.certificates import certify_sentences
+from tl_dyck_text.corpus import Corpus, Sentence, build_words
+from tl_dyck_text.edits import text_space
 from tl_dyck_text.model import TextConfig, build_text_model
+from tl_dyck_text.recipe import TextRecipe
+from tl_dyck_text.study import SentencesExperiment, SentencesMeasurement
+from tl_dyck_text.training import TextTraining
 
 
 class Stop(Exception):
@@ -136,12 +142,12 @@ CONFIG = {
     "max_depth": 2,
 }  # fmt: skip
 
-SENTENCES = (text.Sentence("a good film", 1), text.Sentence("a bad film", 0))
+SENTENCES = (Sentence("a good film", 1), Sentence("a bad film", 0))
 
 
 @cache
 def words() -> Any:
-    return TextConfig(words=text.build_words(SENTENCES), d_model=4)
+    return TextConfig(words=build_words(SENTENCES), d_model=4)
 
 
 @cache
@@ -151,7 +157,7 @@ def reader() -> Any:
 
 @cache
 def word_space() -> Any:
-    return text.text_space("dup:1", words(), {})
+    return text_space("dup:1", words(), {})
 
 
 @cache
@@ -169,6 +175,21 @@ def corpus_folder() -> Path:
     for name in ("train.tsv", "dev.tsv"):
         (path / name).write_text(lines)
     (path / "synonyms.json").write_text('{"good": ["fine"]}')
+    return path
+
+
+@cache
+def sentence_certificates() -> Any:
+    return certify_sentences(reader(), SENTENCES, word_space())
+
+
+@cache
+def certified_sweep() -> Path:
+    """Of one classifier, in a step."""
+    common = {"data": str(corpus_folder()), "training.steps": 1, "measure.spaces": ["dup:1"]}
+    one = runs.Sweep(experiment="sentences", seeds=1, common=common)
+    path = folder() / "sentences"
+    runs.run_sweep(one, path, n_jobs=1, progress=False)
     return path
 
 
@@ -364,6 +385,7 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "FinetuneConfig": {},
     "FinetuneConfig.from_dict": {"values": dict},
     "DyckTransformerConfig": {name: (lambda value=value: value) for name, value in CONFIG.items()},
+    "Registry.include": {"name": fresh, "item": lambda: abs, "summary": lambda: "a thing"},
     "Registry": {"kind": lambda: "thing", "group": lambda: "tl_dyck.things"},
     "StudyConfig.from_dict": {"values": dict},
     "SymbolLanguage": {"name": lambda: "ab", "symbols": lambda: ("a", "b")},
@@ -393,6 +415,8 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "write_playground": {"progress": lambda: silent},
     "certify_language": {"progress": lambda: silent},
     "build_tokenizer": {},
+    "certify_edits": {"tokens": lambda: "[]"},
+    "judge_method": {"method": lambda: sure, "suite": lambda: [("uniform", 0)]},
     "certify_dyck": {"length": lambda: 3, "n": lambda: 1, "budget": lambda: 1},
     "compare_importance": {"heads": lambda: [heads(), heads()]},
     "export_rnn": {"model": uniform},
@@ -429,6 +453,7 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "train_seeds": {"seeds": lambda: 1, "options": short, "n_jobs": lambda: 1},
     "save_model": {"folder": lambda: folder() / "again", "model": minimal},
     "write_report": {"path": lambda: folder() / "study.html"},
+    "ablation.attention_entropy": {"data": tokens},
     "ablation.ImportanceComparison.correlation": {
         "group": lambda: "all",
         "a": lambda: "zero",
@@ -457,7 +482,6 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "certify.Symbols.index": {"text": lambda: "["},
     "certify.Symbols.logit": {"target": lambda: 0},
     "certify.Symbols.read": {"text": lambda: "[]"},
-    "certify.certify": {"tokens": lambda: "[]"},
     "certify.worst_logit_change": {"tokens": lambda: (0, 1)},
     "certify.apply_edits": {"tokens": lambda: (0, 1)},
     "certify.passages": {"tokens": lambda: (0, 1)},
@@ -490,7 +514,7 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
         "alphabet": lambda: ("good", "fine"),
     },
     "certify.word_space": {"tokenizer": lambda: model().tokenizer, "dup": lambda: 1},
-    "certify.DyckCertificates.share": {"status": lambda: "certified"},
+    "certify.DyckCertificates.share": {"status": lambda: "proved"},
     "certify.WordSpace.translate": {"certificate": certificate},
     "interventions.Eraser.fit": {
         "x": lambda: torch.randn(20, 3, generator=generator()),
@@ -534,9 +558,10 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "judge.HeadTruths.reads_top": {},
     "judge.Suite": {"name": lambda: "mine", "sizes": lambda: {"uniform": 1}},
     "judge.Suite.with_salt": {"salt": lambda: "0123456789abcdef0123456789abcdef"},
+    "judge.WithError": {"values": lambda: [1.0], "error": lambda: 0.0},
+    "judge.compare_methods": {"rows": judged, "method": lambda: "sure", "other": lambda: "sure"},
     "judge.combine_methods": {"*several": lambda: judge.score_heads(above=0.5)(largest)},
     "judge.declare_method": {"*kinds": lambda: "needed", "yes": lambda: "always"},
-    "judge.judge": {"method": lambda: sure, "suite": lambda: [("uniform", 0)]},
     "judge.judge_methods": {"folder": lambda: folder() / "judge"},
     "judge.make_case": {},
     "judge.score_edges": {"above": lambda: 0.5},
@@ -603,6 +628,15 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
         "test": lambda: SENTENCES,
         "problems": dict,
     },
+    "text.CertifiedSentences": {"model": reader, "certificates": lambda: sentence_certificates()},
+    "text.SentencesExperiment": {},
+    "text.SentencesExperiment.identity": {"point": lambda: {"data": str(corpus_folder())}},
+    "text.SentencesExperiment.run": {"point": lambda: {"data": str(corpus_folder())}},
+    "text.SentencesMeasurement.from_dict": {"values": dict},
+    "text.TextConfig": {"words": lambda: words().words},
+    "text.TextConfig.from_dict": {"values": lambda: {"words": list(words().words)}},
+    "text.TextTransformer": {"config": words},
+    "text.sentences_table": {"folder": certified_sweep},
     "text.Sentence": {"text": lambda: "a film", "label": lambda: 1},
     "text.TextRecipe": {"data": lambda: str(corpus_folder())},
     "text.accuracy": {"model": reader},
@@ -617,24 +651,10 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "text.train_text": {
         "config": words,
         "space": word_space,
-        "options": lambda: text.TextTraining(steps=1),
+        "options": lambda: TextTraining(steps=1),
     },
     "training.DriftRegularizer.check": {"config": lambda: minimal().cfg},
     "training.load_result": {"folder": lambda: study().run_folder("gpt", 0)},
-}
-
-#: Where work begins that takes seconds: what is taken is not done again for every value.
-STOPPED = {
-    "finetuned_importance": ("tl_dyck.ablation.tuning", "Tuner.step"),
-    "leave_one_out_importance": ("tl_dyck.ablation.leave_one_out", "_without"),
-    "reproduce": ("tl_dyck.studies.reproduction", "run_sweep"),
-    "run_study": ("tl_dyck.studies.run", "run_sweep"),
-    "judge.judge_methods": ("tl_dyck.judge.run", "run_sweep"),
-    "judge.make_case": ("tl_dyck.judge.cases", "sealed_case"),
-    "studies.TrainExperiment.run_together": ("tl_dyck.studies.train", "train_seeds"),
-    "studies.TrainExperiment.run": ("tl_dyck.studies.train", "train"),
-    "studies.Measurement.measure": ("tl_dyck.studies.measurement", "certify_dyck"),
-    "text.train_text": ("tl_dyck_text.training", "build_text_model"),
 }
 
 #: Those that are given though they have a default, so that less is done.
@@ -652,6 +672,7 @@ STOPPED = {
     "studies.TrainExperiment.run": "tl_dyck.studies.train.train_together",
     "studies.Measurement.measure": "tl_dyck.studies.measurement.certify_dyck",
     "text.train_text": "tl_dyck_text.training.build_text_model",
+    "text.SentencesExperiment.run": "tl_dyck_text.study.train_text",
 }
 
 #: What methods are called on, by class.
@@ -682,9 +703,7 @@ ON: dict[str, Callable[[], Any]] = {
         model(), tokens(), options=COMMON["options"](), progress=False
     ),
     "ablation.HeadImportance": lambda: tl_dyck.frozen_importance(model(), tokens()),
-    "ablation.ImportanceComparison": lambda: tl_dyck.compare_importance(
-        [heads(), heads()], n_bootstrap=10
-    ),
+    "ablation.ImportanceComparison": lambda: tl_dyck.compare_importance([heads(), heads()]),
     "ablation.LeaveOneOutImportance": lambda: tl_dyck.leave_one_out_importance(
         model(), tokens(), options=COMMON["options"](), progress=False
     ),
@@ -700,14 +719,17 @@ ON: dict[str, Callable[[], Any]] = {
     "runs.Sweep": sweep,
     "studies.Measurement": studies.Measurement,
     "studies.TrainExperiment": studies.TrainExperiment,
-    "text.Corpus": lambda: text.Corpus(train=SENTENCES * 20, test=SENTENCES, problems={}),
-    "text.TextRecipe": lambda: text.TextRecipe(data=str(corpus_folder())),
-    "text.TextTraining": text.TextTraining,
+    "text.Corpus": lambda: Corpus(train=SENTENCES * 20, test=SENTENCES, problems={}),
+    "text.TextRecipe": lambda: TextRecipe(data=str(corpus_folder())),
+    "text.TextTraining": TextTraining,
+    "text.TextConfig": words,
+    "text.SentencesExperiment": SentencesExperiment,
+    "text.SentencesMeasurement": SentencesMeasurement,
     "interventions.Eraser": lambda: interventions.Eraser.fit(
         torch.randn(20, 3, generator=generator()), torch.arange(20) % 2, 2
     ),
     "rnn.RNNConfig": lambda: rnn().config,
-    "certify.Symbols": lambda: certify.Symbols(language().alphabet, "", names_logits=True),
+    "certify.Symbols": lambda: certify.Symbols(language().alphabet, "", logits=4),
     "certify.Resources": lambda: certify.Resources(language=language()),
     "training.DriftRegularizer": lambda: tl_dyck.training.DriftRegularizer(task().distribution, 4),
 }

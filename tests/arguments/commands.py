@@ -42,9 +42,10 @@ NEEDED = {
 }
 #: Where the work begins that takes more than a moment.
 STOPPED = (
-    *("runs.execute.Store.create", "studies.run.run_sweep", "studies.reproduction.run_sweep"),
-    *("judge.run.run_sweep", "training.loop.train_together", "training.train"),
-    *("training.train_seeds", "text.train_text"),
+    *("tl_dyck.runs.execute.Store.create", "tl_dyck.studies.run.run_sweep"),
+    *("tl_dyck.studies.reproduction.run_sweep", "tl_dyck.judge.run.run_sweep"),
+    *("tl_dyck.training.loop.train_together", "tl_dyck.training.train"),
+    *("tl_dyck.training.train_seeds", "tl_dyck_text.training.train_text"),
 )
 
 
@@ -124,7 +125,7 @@ def main() -> None:
     os.chdir(tempfile.mkdtemp())
     with contextlib.ExitStack() as stack:
         for place in STOPPED:
-            stack.enter_context(mock.patch(f"tl_dyck.{place}", calls.stop))
+            stack.enter_context(mock.patch(place, calls.stop))
         for line in tried(CliRunner(env={"COLUMNS": "80", "TERM": "dumb"})):
             print(line, file=out, flush=True)
     print("done", file=out)

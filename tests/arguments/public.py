@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -59,6 +61,10 @@ INNER = (
 )
 
 
+#: Packages that name nothing themselves, and what stands for their modules in the names here.
+BY_MODULES = {"tl_dyck_text": "text"}
+
+
 @dataclass(frozen=True)
 class Public:
     """Something that a user can call: its name, what it is called on, and its parameters."""
@@ -72,22 +78,34 @@ class Public:
 
 def modules() -> list[ModuleType]:
     """The subpackages that `tl_dyck` names, and what these have in ``__all__`` that is a module."""
-    found = [getattr(tl_dyck, name) for name in dir(tl_dyck)]
+    found = [getattr(tl_dyck, name) for name in tl_dyck._ORIGINS]
     found = [each for each in found if inspect.ismodule(each) and hasattr(each, "__all__")]
     found.append(import_module("tl_dyck.certify.language"))
     return sorted(found, key=lambda each: each.__name__)
 
 
+def documented() -> Iterator[tuple[str, Any]]:
+    """What the pages of the API name of modules that are in no package's ``__all__``."""
+    for page in sorted((Path(__file__).parents[2] / "docs" / "api").glob("*.md")):
+        for where in re.findall(r"(?m)^::: (\S+)$", page.read_text(encoding="utf-8")):
+            module, _, name = where.rpartition(".")
+            for package, prefix in BY_MODULES.items():
+                if module.startswith(f"{package}."):
+                    yield f"{prefix}.{name}", getattr(import_module(module), name)
+
+
 def names() -> dict[str, Any]:
-    """All public objects by the name that a user writes; each once."""
+    """All public objects by the name that a user writes, without the modules; each once."""
     found = {name: getattr(tl_dyck, name) for name in tl_dyck.__all__}
+    found |= dict(documented())
     seen = {id(each) for each in found.values()}
     for module in modules():
         for name in module.__all__:
             value = getattr(module, name)
             if id(value) not in seen:
                 seen.add(id(value))
-                found[f"{module.__name__.removeprefix('tl_dyck.')}.{name}"] = value
+                where = re.sub(r"^tl_dyck\.(reading\.|kit\.)?", "", module.__name__)
+                found[f"{where}.{name}"] = value
     return found
 
 

@@ -21,7 +21,8 @@ MANY = 2_000_000
 VAGUE = (
     *("AutomatonTask", "as_bridge", "DyckTransformerConfig.from_saved", "attention_variation"),
     *("prove_edits", "certify.word_space", "models.construct.twins", "rnn.RNNConfig.from_dict"),
-    *("report.widgets.attention_seeds", "text.TextRecipe.from_dict"),
+    *("report.widgets.attention_seeds", "text.TextRecipe.from_dict", "text.TextConfig.from_dict"),
+    *("text.SentencesExperiment.identity", "text.SentencesExperiment.run"),
     "studies.Study.certificate_patterns",
     *("training.DriftRegularizer.check", "studies.TrainExperiment.identity"),
     *(f"studies.TrainExperiment.{name}" for name in ("pack", "read", "run", "run_together")),
@@ -126,7 +127,11 @@ def _raised(error: Exception) -> bool:
         return False
     code = trace.tb_frame.f_code.co_code[trace.tb_lasti]
     package = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0]
-    return code == dis.opmap["RAISE_VARARGS"] and package in ("tl_dyck", "tl_dyck_hooks")
+    return code == dis.opmap["RAISE_VARARGS"] and package in (
+        "tl_dyck",
+        "tl_dyck_hooks",
+        "tl_dyck_text",
+    )
 
 
 def _named(said: str, name: str, value: Any) -> bool:

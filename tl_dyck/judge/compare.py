@@ -10,9 +10,11 @@ import pandas as pd
 from tl_dyck.intervals import estimate
 from tl_dyck.judge.protocol import KINDS
 from tl_dyck.judge.scores import N_BOOTSTRAP, resampled
+from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.registry import unknown_name
 
 
+@checked
 def compare_methods(
     rows: pd.DataFrame, method: str, other: str, *, n_bootstrap: int = N_BOOTSTRAP
 ) -> pd.DataFrame:

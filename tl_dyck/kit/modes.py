@@ -58,7 +58,8 @@ def call(target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
             *(_readable(torch, each) for each in args),
             **{name: _readable(torch, each) for name, each in kwargs.items()},
         )
-    if isinstance(result, Iterator) and hasattr(result, "send"):
+    given = any(result is each for each in (*args, *kwargs.values()))
+    if isinstance(result, Iterator) and hasattr(result, "send") and not given:
         return _steps(torch, result, args)
     return result if torch.is_grad_enabled() else _without_graph(torch, result)
 

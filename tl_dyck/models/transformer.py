@@ -225,7 +225,7 @@ def check_drawing(
     if top_p is not None:
         check_number("top_p", top_p, least=0.0, most=1.0, above=True)
     check_number("temperature", temperature, least=0.0)
-    check_number("freq_penalty", freq_penalty)
+    check_number("freq_penalty", freq_penalty, least=0.0)
 
 
 def check_ends(eos_token_id: int | list[int] | None, d_vocab: int) -> None:

@@ -249,7 +249,7 @@ def _strings(
         if data is not None and not is_task(data):
             raise ValueError(
                 'first_layer="exact" is computed from the weights and reads no strings: leave them '
-                'out, or give first_layer="means"'
+                'out (data), or give first_layer="means"'
             )
         language = _check_language(check_minimal(model))
         return language, visit_all(language)

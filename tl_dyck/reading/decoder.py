@@ -43,8 +43,15 @@ def odd_options(cfg: Any, kind: type, known: Collection[str]) -> Iterator[tuple[
     """Name, value and default of the options of a kind that differ from it, but for `known`."""
     for field in fields(kind):
         value = getattr(cfg, field.name)
-        if field.name not in known and value != field.default:
+        if field.name not in known and not _is_at(value, field.default):
             yield field.name, value, field.default
+
+
+def _is_at(value: Any, default: Any) -> bool:
+    """Whether an option has its default; 0 is not False, and a tensor is no option's default."""
+    if hasattr(value, "__array__") or isinstance(value, bool) is not isinstance(default, bool):
+        return False
+    return bool(value == default)
 
 
 def odd_scores(cfg: Any) -> Iterator[str]:
