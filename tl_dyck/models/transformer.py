@@ -237,6 +237,7 @@ def check_ends(eos_token_id: int | list[int] | None, d_vocab: int) -> None:
         check_integer("eos_token_id", token, least=0, most=d_vocab - 1)
 
 
+@checked
 def build_model(config: DyckTransformerConfig, seed: SupportsIndex = 0) -> DyckTransformer:
     """Build a model with freshly initialised weights.
 
