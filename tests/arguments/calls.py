@@ -612,7 +612,7 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "runs.Sweep.from_dict": {"values": lambda: sweep().to_dict()},
     "runs.Sweep.with_settings": {"settings": lambda: {"n": [3]}},
     "runs.aggregate": {"results": lambda: runs.load_results(swept())},
-    "runs.load_models": {"folder": lambda: folder() / "study"},
+    "runs.load_models": {"folder": lambda: study().folder},
     "runs.load_results": {"folder": swept},
     "runs.load_sweep": {"source": sweep},
     "runs.merge_sweeps": {"into": lambda: folder() / "merged", "folders": lambda: [swept()]},

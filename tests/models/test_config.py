@@ -141,7 +141,7 @@ def test_every_option_is_honoured_and_nothing_else_changes(name, value, tmp_path
          "final_rms=True is not supported in a Dyck model; leave it at False"),
         (lambda: by_hand(n_key_value_heads=1), ValueError, "n_key_value_heads=1 is not supported"),
         (lambda: build_model("gpt"), TypeError,
-         r"needs a DyckTransformerConfig \(see get_config\), not str"),
+         r"config must be a DyckTransformerConfig, got 'gpt'"),
         (
             lambda: build_model(
                 HookedTransformerConfig(
@@ -149,7 +149,7 @@ def test_every_option_is_honoured_and_nothing_else_changes(name, value, tmp_path
                 )
             ),
             TypeError,
-            "not HookedTransformerConfig",
+            "must be a DyckTransformerConfig, got HookedTransformerConfig",
         ),
     ],
 )  # fmt: skip

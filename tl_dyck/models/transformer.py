@@ -256,11 +256,6 @@ def build_model(config: DyckTransformerConfig, seed: SupportsIndex = 0) -> DyckT
     Raises:
         TypeError: `config` is not a `DyckTransformerConfig`.
     """
-    if not isinstance(config, DyckTransformerConfig):
-        raise TypeError(
-            "build_model needs a DyckTransformerConfig (see get_config), "
-            f"not {type(config).__name__}"
-        )
     # TransformerLens changes a model's cfg, for example in to(device)
     model = DyckTransformer(copy.deepcopy(config))
     generator = torch.Generator().manual_seed(check_integer("seed", seed, -(2**63), 2**64 - 1))
