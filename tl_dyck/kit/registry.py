@@ -145,6 +145,7 @@ class Registry(Generic[T]):
 
         return decorate
 
+    @checked
     def include(self, name: str, item: T, summary: str) -> None:
         """Have what the library itself brings under a name, as if it were announced."""
         self._add(name, item, summary, announced=True)
