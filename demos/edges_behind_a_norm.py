@@ -96,6 +96,7 @@ for index in range(n_cases):
             true = found.pop("true")
             for tool, said in found.items():
                 row = {"models": name, "method": tool, "case": index, "question": "carries"}
+                row["target"] = " ".join(map(str, fact.question.target))
                 # of a size with the wrong sign all is wrong, and the size besides
                 sizes = {"size": abs(true), "said": said if true > 0 else -said}
                 rows.append({**row, "answer": fact.answer, "score": round(abs(said), 9), **sizes})

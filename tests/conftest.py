@@ -63,6 +63,7 @@ settings.register_profile(  # for mutants, of which no small failure is wanted
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "same")
 
 
+@pytest.hookimpl(tryfirst=True)  # a worker of xdist runs its own, and no other
 def pytest_runtestloop() -> None:
     """Collect garbage again, but seldom: to look through all that tests have imported takes long.
 

@@ -74,8 +74,9 @@ def rows_of(case: Case, facts: Sequence[Fact], name: str, model: str) -> pd.Data
         )
         table = seen(shown, [fact.question for fact in asked], earlier)
         about = {"case": name, "model": model, "question": kind}
+        targets = [" ".join(map(str, fact.question.target)) for fact in asked]
         answers = [fact.answer for fact in asked]
-        found.append(table.assign(**about, answer=answers))
+        found.append(table.assign(**about, target=targets, answer=answers))
     return pd.concat(found, ignore_index=True)
 
 
@@ -142,7 +143,9 @@ def _said(learner: Any, inputs: list[np.ndarray], answers: np.ndarray) -> np.nda
 
 def _scored(test: pd.DataFrame, method: str, score: np.ndarray) -> pd.DataFrame:
     """Rows as `score_table` takes them."""
-    rows = test[["case", "model", "question", "answer"]].assign(method=method, score=score)
+    rows = test[["case", "model", "question", "target", "answer"]].assign(
+        method=method, score=score
+    )
     rows = rows.assign(size=np.nan, said=np.nan, seconds=0.0, passes=0.0)
     trained = rows["model"].isin(TRAINED_KINDS)
     return rows.assign(column=[*map(column_of, rows["question"], trained)])

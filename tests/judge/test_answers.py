@@ -29,7 +29,10 @@ ANSWERS: dict[str, tuple[Any, str | None]] = {
     "only None": (lambda n: [None] * n, "answers no question of these cases"),
     "too few": (lambda n: [1.0], r"returned 1 scores for \d+ questions: \[1.0\] \(list\)"),
     "too many": (lambda n: [1.0] * (n + 1), r"returned more than \d+ scores for \d+ questions"),
-    "two dimensions": (lambda n: np.ones((n, 1)), r"array\(\[1.\]\) \(ndarray\) for question 0"),
+    "two dimensions": (
+        lambda n: np.ones((n, 1)),
+        r"of shape \[1\] \(ndarray\) for question 0",
+    ),
     "nested": (lambda n: [[1.0]] * n, r"\[1.0\] \(list\) for question 0; return a number"),
     "a word": (lambda n: "yes" * n, r"returned 'yes.* \(str\); return a list of"),
     "words": (lambda n: ["1.0"] * n, r"returned '1.0' \(str\) for question 0"),

@@ -11,15 +11,13 @@ from tests.judge.methods.cases import network
 from tests.judge.methods.network import right_brackets
 from tests.judge.test_recount import Recount
 from tl_dyck import certify_language
-from tl_dyck.judge import list_kinds, make_case
+from tl_dyck.judge import cases, list_kinds, make_case
 from tl_dyck.judge.facts import answers_alike, rivals
 
 
 def test_the_same_seed_gives_the_same_case() -> None:
     case, facts = make_case("balanced", 3)
-    sealed = make_case.__globals__["_made"].__wrapped__(
-        "balanced", 3, ()
-    )  # not the one that is kept
+    sealed = cases._made.__wrapped__("balanced", 3, ())  # not the one that is kept
     again, same = sealed.copy(), sealed.facts
     assert case is not again
     assert facts == same
@@ -32,7 +30,13 @@ def test_what_is_asked_of_brackets_is_not_what_the_string_says() -> None:
     case, facts = make_case("balanced", 1)
     asked = [fact.question.target for fact in facts if fact.question.kind == "token"]
     assert asked
-    for tokens, place in asked:
+    rows = torch.tensor([tokens for tokens, _ in asked])
+    assert len(rows.unique(dim=0)) == len(rows)  # one of each prefix
+    found = {
+        (tuple(rows[i].tolist()), j) for i, j in rivals(case.task.language, rows).nonzero().tolist()
+    }
+    assert found > {*asked}
+    for tokens, place in found:
         stack: list[int] = []
         levels = [0]
         for index, token in enumerate(tokens[1:], start=1):
@@ -50,11 +54,6 @@ def test_what_is_asked_of_brackets_is_not_what_the_string_says() -> None:
                 count[token // 2] += 1 if token % 2 == 0 else -1
         mine = count.pop(tokens[top] // 2)
         assert mine <= max(count.values())
-    rows = torch.tensor([tokens for tokens, _ in asked])
-    found = {
-        (tuple(rows[i].tolist()), j) for i, j in rivals(case.task.language, rows).nonzero().tolist()
-    }
-    assert found == set(asked)
 
 
 @pytest.mark.parametrize("kind", list_kinds())

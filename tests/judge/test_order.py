@@ -31,7 +31,7 @@ def test_a_salt_is_hard_to_guess_or_refused(tmp_path: Path) -> None:
         with pytest.raises(WrongValueError, match=r"of \d+ characters.* soon guessed; take 32"):
             quick.with_salt(salt)
     for salt in (None, 3, b"a long secret", ["a long secret"], torch.ones(3), math.nan):
-        with pytest.raises(WrongTypeError, match="a salt is text, not"):
+        with pytest.raises(WrongTypeError, match="salt must be a text, got"):
             quick.with_salt(salt)  # type: ignore[arg-type]
     done = CliRunner().invoke(app, ["judge", "--salt", "", "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
@@ -71,7 +71,14 @@ def test_questions_stand_in_an_order_that_says_nothing() -> None:
         seen.append((case.name, [(each.kind, each.target) for each in questions], case))
         return [0.0] * len(questions)
 
-    suite = [("stack", 1), ("backup", 2), ("twins", 0), ("levels", 0), ("built-edges", 0)]
+    suite = [
+        ("stack", 1),
+        ("stack", 2),
+        ("backup", 2),
+        ("twins", 0),
+        ("levels", 0),
+        ("built-edges", 0),
+    ]
     for kind, seed in (*suite, ("features", 0)):
         sealed = sealed_case(kind, seed)
         turned = SealedCase(kind, seed, sealed.copy(), sealed.facts[::-1])
@@ -115,9 +122,9 @@ def test_the_place_of_a_question_tells_nothing(
 def test_the_number_of_questions_on_brackets_tells_nothing(kind: str) -> None:
     """One of each prefix, and half of a model's are yes: with several, who was left out told it."""
     asked = 0
-    for seed in range(4):
+    for seed in range(5):
         facts = [x for x in sealed_case(kind, seed).facts if x.question.kind == "token"]
         assert len({fact.question.target[0] for fact in facts}) == len(facts)
         assert 2 * sum(fact.answer for fact in facts) == len(facts)
         asked += len(facts)
-    assert asked or kind in ("uniform", "stack")
+    assert asked

@@ -266,18 +266,20 @@ def test_what_is_no_suite(tmp_path: Any) -> None:
     for pairs, text in (
         ([], "the suite has no cases"),
         ([("uniform", 2**63)], "seed must be at most"),
-        ([("uniform", "1")], "seed must be an integer"),
-        (["uniform"], "named by its kind and seed"),
-        ("quick", "a suite is a Suite, or pairs"),
-        (3, "a suite is a Suite, or pairs"),
+        ([("uniform", "1")], "suite must be a Suite or a collection of a tuple of 2, got"),
+        (["uniform"], "suite must be a Suite or a collection of"),
+        (iter([("uniform", "1")]), "seed must be an integer"),  # of what is read but once
+        (iter(["uniform"]), "named by its kind and seed"),
+        ("quick", "suite must be a Suite or a collection of"),
+        (3, "suite must be a Suite or a collection of"),
     ):
         with pytest.raises((JudgeError, WrongTypeError, WrongValueError), match=text):
             judge("chance", pairs)  # type: ignore[arg-type]
     with pytest.raises(JudgeError, match="no method is named"):
         judge_methods("quick", tmp_path, [])
-    with pytest.raises(WrongTypeError, match="names must be a list"):
+    with pytest.raises(WrongTypeError, match="names must be a sequence of texts or None, got"):
         judge_methods("quick", tmp_path, "chance")
-    with pytest.raises(WrongTypeError, match="a method is a function"):
+    with pytest.raises(WrongTypeError, match="method must be a function or a text, got 3"):
         judge(3, [("uniform", 0)])  # type: ignore[arg-type]
     assert not [*tmp_path.iterdir()]
 

@@ -30,9 +30,9 @@ Tree = float | tuple[int, float, "Tree", "Tree"]
 def promised(column: str) -> float | None:
     """Where no interval of a cheat ends above, or of a learner that sees all but what models do.
 
-    Who knows all but the readout has 0.75 at most, of heads. In trained models strings say more of
-    a token than in built ones. Of "stack" and "same", which hang on the kind of model, nothing is
-    promised: None.
+    Who knows all but the readout has 0.75 at most, of heads. Learners have more of a token in
+    trained models than in built ones; why is not known. All were set after the figures of judge-2.1
+    had been seen. Nothing is promised of "stack" and "same", which hang on the kind of model: None.
     """
     kind = kind_of(column)
     return None if kind in ("stack", "same") else 0.90 if kind == "token" else 0.80

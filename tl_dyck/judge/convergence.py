@@ -27,11 +27,12 @@ def refined(run: Callable[[int], WithError], first: int, most: int) -> WithError
     It is given up, with the error that there is, where even an error that falls with the square of
     the steps would be too large after the most of them.
 
-    >>> def square(n):  # the mean of x² from 0 to 1, by n midpoints
-    ...     found = sum(((i + 0.5) / n) ** 2 for i in range(n)) / n
-    ...     return WithError(found, abs(found - 1 / 3) * 3)
-    >>> bool(refined(square, 2, 64).error < 0.01)
-    True
+    Examples:
+        >>> def square(n):  # the mean of x² from 0 to 1, by n midpoints
+        ...     found = sum(((i + 0.5) / n) ** 2 for i in range(n)) / n
+        ...     return WithError(found, abs(found - 1 / 3) * 3)
+        >>> bool(refined(square, 2, 64).error < 0.01)
+        True
 
     Args:
         run: of a number of steps; says itself how far off it is.

@@ -104,9 +104,10 @@ class Question:
 def by_target(question: Question) -> tuple[Any, ...]:
     """The place of a question among others: by its kind and target, which say nothing of answers.
 
-    >>> asked = [Question("edge", (None, (0, 1))), Question("needed", (1, 0))]
-    >>> [question.kind for question in sorted(asked, key=by_target)]
-    ['needed', 'edge']
+    Examples:
+        >>> asked = [Question("edge", (None, (0, 1))), Question("needed", (1, 0))]
+        >>> [question.kind for question in sorted(asked, key=by_target)]
+        ['needed', 'edge']
     """
     return [*KINDS].index(question.kind), _sortable(question.target)
 
