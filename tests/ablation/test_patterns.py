@@ -57,8 +57,8 @@ def test_against_loops(name, together, tokens_for, monkeypatch):
 def test_what_is_no_model_is_refused_on_either_side(tokens_for):
     model = make_any("gpt2")
     tokens = tokens_for(model, length=5)
-    for pair in ((model, "after"), ("before", model)):
-        with pytest.raises(TypeError, match="needs a HookedTransformer, not str"):
+    for wrong, pair in (("after", (model, "text")), ("before", ("text", model))):
+        with pytest.raises(TypeError, match=rf"{wrong} must be a model, got 'text' \(str\)"):
             pattern_drift(*pair, tokens)
-    with pytest.raises(TypeError, match="needs a HookedTransformer, not str"):
-        attention_entropy("model", tokens)
+    with pytest.raises(TypeError, match=r"model must be a model, got 'text' \(str\)"):
+        attention_entropy("text", tokens)

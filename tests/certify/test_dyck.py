@@ -162,7 +162,7 @@ def test_shows_itself_in_a_few_lines_whatever_the_number_of_prefixes() -> None:
     model = build_model(get_config("minimal-onehot", TASK, d_model=20), 0)
     found = certify_dyck(model, TASK, n=8, length=7, budget=1, seed=1)
     text, page = repr(found), found._repr_html_()
-    assert len(text.splitlines()) <= 6
+    assert len(text.splitlines()) <= 7
     assert "prefixes       8" in text
     for shown in (text, page):
         assert f"refuted {found.share('refuted'):.0%}" in shown

@@ -260,7 +260,8 @@ def test_the_reference_lists_the_public_names_of_a_package_and_no_others(package
 
 
 def test_the_reference_lists_what_tl_dyck_itself_offers() -> None:
-    packages = {f"tl_dyck.{name}" for name in {*tl_dyck._ORIGINS} - {*tl_dyck.__all__}}
+    rooms = {*tl_dyck._ORIGINS} - {*tl_dyck.__all__}
+    packages = {f"{tl_dyck._ORIGINS[name]}.{name}" for name in rooms}
     assert packages <= {*PUBLIC}
     assert {*tl_dyck.__all__} <= {name.rpartition(".")[2] for name in NAMED}
     assert len(ENTRIES) == len({*ENTRIES})

@@ -99,7 +99,7 @@ def test_what_no_bridge_has_is_refused_by_name(random_model: Any) -> None:
         as_bridge(case("embedding-ln").build())
     with pytest.raises(NoBridgeError, match="xielu"):
         as_bridge(random_model("gpt", act_fn="xielu"))
-    with pytest.raises(NoBridgeError, match="takes a model of tl_dyck, not Identity"):
+    with pytest.raises(TypeError, match="model must be a HookedTransformer, got Identity"):
         as_bridge(torch.nn.Identity())
 
 

@@ -105,9 +105,13 @@ def test_a_certificate_of_one_layer():
 @pytest.mark.parametrize(
     ("measure", "error", "message"),
     [
-        (lambda m: stack_likeness([m, m], TASK), TypeError, "takes one model, not a list of 2"),
-        (lambda m: balance_violation([m], TASK), TypeError, "takes one model, not a list of 1"),
-        (lambda m: widgets.attention([m, m], TEXT), TypeError, "takes one model, not a list of 2"),
+        (lambda m: stack_likeness([m, m], TASK), TypeError, "one model, not a list of 2"),
+        (lambda m: balance_violation([m], TASK), TypeError, "one model, not a list of 1"),
+        (
+            lambda m: widgets.attention([m, m], TEXT),
+            TypeError,
+            "one model, not a list of 2",
+        ),
         (lambda m: attention_variation([m, m], TEXT), VocabularyError, "has no tokenizer to read"),
         (lambda m: attention_variation([m, m]), VocabularyError, "nothing says which token id"),
         (lambda m: stack_likeness(m), VocabularyError, "nothing says which token id"),

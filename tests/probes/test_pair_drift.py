@@ -1,7 +1,6 @@
 """Drift of matched pairs against sums over drawn strings, and the lengths that it predicts."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import torch
 from tests.probes.test_accuracy_at_length import unbalanced
 from tests.probes.test_balance_violation import make_model
 from tl_dyck.language import DyckDistribution, NoStackError
-from tl_dyck.models import construct
+from tl_dyck.models import build_model, construct, get_config
 from tl_dyck.probes.balance import state_contributions
 from tl_dyck.probes.drift import pair_drift
 from tl_dyck.reading.states import StateIndex
@@ -117,6 +116,6 @@ def test_the_weight_of_a_depth_is_how_often_a_bracket_closes_to_it(q):
 
 
 def test_a_language_without_a_stack_is_refused_in_its_own_name():
-    model = SimpleNamespace(cfg=SimpleNamespace(language=load_task("shuffle-dyck").language))
+    model = build_model(get_config("gpt", "shuffle-dyck"))
     with pytest.raises(NoStackError, match="has no stack: pair_drift is of Dyck languages only"):
         pair_drift(model)

@@ -65,6 +65,6 @@ def test_a_built_in_name_is_not_taken_by_accident():
     fresh = Registry("probe", "tl_dyck.probes")  # which has loaded none of them yet
     with pytest.raises(RegistryError, match=r"announced by .*replace=True"):
         fresh.register("attention_variation")(lambda models: None)
-    assert fresh.get("attention_variation").__module__.startswith("tl_dyck_hooks")
+    assert fresh.get("attention_variation").__module__.startswith("tl_dyck.probes")
     fresh.register("attention_variation", replace=True)(len)
     assert fresh.get("attention_variation") is len

@@ -324,7 +324,7 @@ def described(item: object) -> str:
     """Name a function or class by where it is defined, anything else by its value."""
     name = getattr(item, "__qualname__", None)
     place = getattr(item, "__module__", None)
-    return f"{place}.{name}" if name and place else f"{type(item).__name__} {shown(item)}"
+    return f"{place}.{name}" if name and place else shown(item)
 
 
 def _first_line(item: object) -> str:

@@ -47,7 +47,7 @@ def test_of_a_model_that_is_run_it_is_said_how_far() -> None:
     assert wrong < found.wrong <= wrong + left  # of a length that was drawn from, one
     assert "every prefix" not in text
     assert "as computed in float64" in found.method
-    assert "blocks.1: the model has 2 layers" in found.reason
+    assert "prefixes were run: the model has 2 layers" in found.reason
     plain = json.loads(json.dumps(found.to_dict()))
     assert plain["prefixes_decided"] == decided
     assert plain["complete"] is False
@@ -223,14 +223,15 @@ def test_half_precision_is_refused_by_name(dtype: torch.dtype, layers: int) -> N
         (lambda model: nn.Sequential(model), "Sequential is not a HookedTransformer"),
         (lambda model: nn.Module.to(model, "meta"), "on device meta"),
         (lambda model: nn.Module.half(model), "weights are torch.float16"),
-        (lambda model: 3, "int is not a HookedTransformer"),
     ],
-    ids=["DataParallel", "Sequential", "meta", "half", "int"],
+    ids=["DataParallel", "Sequential", "meta", "half"],
 )
 def test_what_is_no_model_is_said_in_one_line(ask_it: Any, wrap: Any, message: str) -> None:
     model = construct.uniform_attention(TASK.language)
     with pytest.raises(UnsupportedModelError, match=message):
         ask_it(wrap(model))
+    with pytest.raises(TypeError, match=r"model\w* must be a (model|Module), got 3 \(int\)"):
+        ask_it(3)
 
 
 # --- arguments and limits -------------------------------------------------------------------------

@@ -265,7 +265,7 @@ def _layered(model: Any, n_layers: int) -> str:
         return f"{why}, and what more than two compute is only known by running them"
     try:
         export_layers(model)
-    except UnsupportedModelError as error:
+    except (UnsupportedModelError, RNNWeightError) as error:
         return f"{why}; {str(error).rstrip('.')}"
     return f"{why}, so its prediction does not follow from how often each symbol occurs"
 
