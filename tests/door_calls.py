@@ -133,6 +133,13 @@ def probe(o: Oracle, model: Any, name: str) -> None:
                 stack = stack[:-1] if x % 2 else [*stack, at]
                 on_top += [pattern[:, :, at, stack[-1]]] if stack else []
         same(found.mass, torch.stack(on_top).mean(0))
+    elif name == "attention_entropy":
+        found = function(model, o.task, n=5, seed=2)
+        nats: list[torch.Tensor] = []
+        for row in o.task.sample(5, generator=torch.Generator().manual_seed(2)).tolist():
+            string = [x for x in row[1:] if x != o.task.language.bos_token]
+            nats += torch.special.entr(o.patterns(o.tokens([string]))[:, 0]).sum(-1).unbind(-1)
+        same(found, torch.stack(nats).mean(0))
     elif name == "balance_violation":
         how = {"first_layer": "means", "head": 0, "n": 40}
         found = function(model, o.task, **how)

@@ -6,6 +6,7 @@ import ast
 import itertools
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tl_dyck.estimates import ENDS, KINDS, Estimate, again_words, interval_words
+from tl_dyck.estimates import ENDS, KINDS, NUMBERS, Estimate, again_words, interval_words
 from tl_dyck.intervals import (
     correlation,
     difference,
@@ -358,3 +359,19 @@ def test_distances_between_models():
     ]  # a model drawn twice is still itself
     assert drawn_pair_mean(square, rows, rows, True) == pytest.approx(np.mean(pairs))
     assert math.isnan(drawn_pair_mean(square, np.array([1, 1]), np.array([1, 1]), True))
+
+
+@pytest.mark.parametrize("name", ["accuracy", "long_accuracy_after_close", "proved_share"])
+def test_an_interval_of_shares_ends_where_shares_do(name: str) -> None:
+    """Three seeds, one of them far away: the t interval alone reaches below 0 and above 1."""
+    for values in ([1.0, 1.0, 0.2], [0.0, 0.0, 0.8]):
+        free, found = mean(values), mean(values).of_metric(name)
+        assert free.low < 0 or free.high > 1
+        assert (
+            0 <= found.again_low <= found.low <= found.value <= found.high <= found.again_high <= 1
+        )
+        assert found == replace(
+            free, **{end: min(max(getattr(free, end), 0), 1) for end in NUMBERS}
+        )
+    assert mean([5.0, 5.0, 1.0]).of_metric("logit_change") == mean([5.0, 5.0, 1.0])
+    assert math.isnan(mean([0.5]).of_metric(name).low)

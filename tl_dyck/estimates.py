@@ -75,6 +75,13 @@ class Estimate:
         """As columns of a table: low, high, again_low, again_high, interval (its kind), level."""
         return {name: getattr(self, _FIELDS.get(name, name)) for name in ENDS}
 
+    def of_metric(self, name: str) -> Estimate:
+        """The same, of a metric of that name: no end lies where a share cannot be."""
+        if not name.endswith(_SHARES):
+            return self
+        # a part that cannot be is cut off, and what is covered stays covered
+        return replace(self, **{end: min(max(getattr(self, end), 0.0), 1.0) for end in NUMBERS})
+
     def times(self, factor: float) -> Estimate:
         """The same in another unit; the factor is above 0."""
         scaled = {name: factor * getattr(self, name) for name in ("value", *NUMBERS)}
@@ -85,6 +92,8 @@ NUMBERS = ("low", "high", "again_low", "again_high")
 #: What a table says of an interval.
 ENDS = (*NUMBERS, "interval", "level")
 _FIELDS = {"interval": "kind"}
+#: How metrics that are shares, between 0 and 1, are called at the end.
+_SHARES = ("accuracy", "accuracy_after_close", "accuracy_after_open", "_share", "likeness")
 
 
 def interval_words(found: Any, over: str = "seeds") -> str:

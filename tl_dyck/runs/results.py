@@ -214,7 +214,7 @@ def aggregate(
             except (TypeError, ValueError) as error:
                 raise SweepError(f"{name!r} cannot be averaged: {error}") from error
             values, seeds = known.to_numpy(), group["seed"][known.index].to_numpy()
-            found = mean(values, clusters=seeds)
+            found = mean(values, clusters=seeds).of_metric(name)
             std = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
             rows.append(
                 {**named, "metric": name, "n": len(values), "seeds": found.n, "failed": failed}

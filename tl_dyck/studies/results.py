@@ -284,7 +284,7 @@ def _family_intervals(models: pd.DataFrame) -> dict[str, dict[str, Any]]:
                 continue
             values = group[name].dropna().to_numpy(float)
             if len(values):
-                found = mean(values)
+                found = mean(values).of_metric(name)
                 summary[str(family)][name] = {"mean": found.value, "n": found.n, **found.ends()}
     return summary
 
