@@ -138,7 +138,8 @@ def probe(o: Oracle, model: Any, name: str) -> None:
         nats: list[torch.Tensor] = []
         for row in o.task.sample(5, generator=torch.Generator().manual_seed(2)).tolist():
             string = [x for x in row[1:] if x != o.task.language.bos_token]
-            nats += torch.special.entr(o.patterns(o.tokens([string]))[:, 0]).sum(-1).unbind(-1)
+            entropy = torch.special.entr(o.patterns(o.tokens([string]))[:, 0]).sum(-1)
+            nats += entropy[..., o.world.bos is not None :].unbind(-1)  # BOS is no query
         same(found, torch.stack(nats).mean(0))
     elif name == "balance_violation":
         how = {"first_layer": "means", "head": 0, "n": 40}
@@ -324,7 +325,7 @@ def edits(o: Oracle, model: Any, name: str) -> None:
         several = {"certify_many": certify_many, "certify_each": certify_each}[name]
         found = [*several(model, strings, None, "swap:1", **how)]
     for string, each in zip(strings, found, strict=True):
-        assert each.status == ("falsified" if kept(o, string) < 0 else "certified")
+        assert each.status == ("refuted" if kept(o, string) < 0 else "proved")
         same(each.upper, kept(o, string), atol=1e-7)
 
 
@@ -353,7 +354,7 @@ def pairs_inserted(o: Oracle, model: Any) -> None:
                 some.add((*string[:gap], *block, *string[gap:]))
     right = [o.asked(state)]
     margin = min(o.margins([each], [right])[0] for each in some)
-    assert row.certificate.status == ("falsified" if margin < 0 else "certified")
+    assert row.certificate.status == ("refuted" if margin < 0 else "proved")
 
 
 # --- whole languages ------------------------------------------------------------------------------

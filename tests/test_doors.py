@@ -71,7 +71,7 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
         lambda o, call: o.world.kind in ("classes", "bare-more"),
     ),
     "two layers": (
-        "only one-layer models are supported|proofs of one-layer models only",
+        "only one layer is such an RNN|proofs of one-layer models only",
         lambda o, call: o.world.layers == 2,
     ),
     "two layers with positions": (
@@ -80,7 +80,7 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
     ),
     "RMS": ("RMSNorm|normalization_type='RMS'", lambda o, call: o.world.norm == "RMS"),
     "no stack": (
-        r"has no stack: (\w+) is of Dyck languages only|must be a task of brackets",
+        r"has no stack: (\w+) is of Dyck languages only|task must be a DyckTask, got AutomatonTask",
         lambda o, call: _automaton(o),
     ),
     "claim of an automaton": (
@@ -97,7 +97,9 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
     ),
     "one type or depth": (
         "takes two types and depth 2",
-        lambda o, call: 1 in (o.task.n_types, o.task.max_depth) and "balance" in call,
+        lambda o, call: (
+            1 in (o.task.n_types, o.task.max_depth) and ("balance" in call or "drift" in call)
+        ),
     ),
     "nothing is claimed": ("says nothing of (strings|prefixes)", _silent),
     "wrong, so no proof": ("another logit is larger|is wrong, or within rounding", _is_wrong),
