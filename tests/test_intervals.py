@@ -361,7 +361,7 @@ def test_distances_between_models():
     assert math.isnan(drawn_pair_mean(square, np.array([1, 1]), np.array([1, 1]), True))
 
 
-@pytest.mark.parametrize("name", ["accuracy", "long_accuracy_after_close", "proved_share"])
+@pytest.mark.parametrize("name", ["accuracy", "long_accuracy_closing_only", "proved_share"])
 def test_an_interval_of_shares_ends_where_shares_do(name: str) -> None:
     """Three seeds, one of them far away: the t interval alone reaches below 0 and above 1."""
     for values in ([1.0, 1.0, 0.2], [0.0, 0.0, 0.8]):

@@ -77,7 +77,7 @@ class Estimate:
 
     def of_metric(self, name: str) -> Estimate:
         """The same, of a metric of that name: no end lies where a share cannot be."""
-        if not name.endswith(_SHARES):
+        if not any(part in name for part in _SHARES):
             return self
         # a part that cannot be is cut off, and what is covered stays covered
         return replace(self, **{end: min(max(getattr(self, end), 0.0), 1.0) for end in NUMBERS})
@@ -92,8 +92,8 @@ NUMBERS = ("low", "high", "again_low", "again_high")
 #: What a table says of an interval.
 ENDS = (*NUMBERS, "interval", "level")
 _FIELDS = {"interval": "kind"}
-#: How metrics that are shares, between 0 and 1, are called at the end.
-_SHARES = ("accuracy", "accuracy_after_close", "accuracy_after_open", "_share", "likeness")
+#: What is in the names of metrics that are shares, between 0 and 1.
+_SHARES = ("accuracy", "_share", "likeness")
 
 
 def interval_words(found: Any, over: str = "seeds") -> str:

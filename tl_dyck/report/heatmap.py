@@ -21,6 +21,7 @@ from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.report.markup import Html, element, percent
 
+_ROOMY = 16  # tokens from which on a word in the corner covers nothing of a lower triangle
 SHADES = 24  #: number of shades; the style sheet has a colour .h0 … .h23 for each
 _LABEL_LENGTH = 5  # characters of a long bracket that are shown beside a map
 
@@ -156,10 +157,14 @@ def heat_map(text: Text, weights: Weights, lines: tuple[str, ...] = ()) -> Html:
         middle = f"{position + 0.5:g}"
         parts.append(f'<text class="q" x="-.25" y="{middle}"{style}>{label}</text>')
         parts.append(f'<text class="k" x="{middle}" y="{n + 0.75:g}"{style}>{label}</text>')
+    # a font of 1.55 cells, as in the style sheet, would cover a map of few
+    scale = min(1.0, n / _ROOMY)
+    style = f' style="font-size:{1.55 * scale:.3g}px"' if scale < 1 else ""
     for index, line in enumerate(lines):
+        y = scale * (1.6 + 1.75 * index)
         parts.append(
             f'<text class="corner corner{index}" x="{n}" '
-            f'y="{1.6 + 1.75 * index:g}">{element("tspan", line)}</text>'
+            f'y="{y:g}"{style}>{element("tspan", line)}</text>'
         )
     box = f"-1.5 -.2 {n + 1.7:g} {n + 1.7:g}"
     return Html(

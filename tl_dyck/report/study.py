@@ -192,7 +192,7 @@ def _other_seeds(study: Study) -> list[Html | None]:
     caption = (
         f"Means over {len(study.config.seeds)} seeds, with {intervals_of(study)}; and "
         f"{again_of(study)}. A machine that rounds otherwise trains other models: if its means are "
-        "there, nothing tells the two machines apart"
+        "there, nothing tells the two machines apart."
     )
     columns = ("family", "measure", "mean", "interval", "as many other seeds")
     return [table(caption, columns, rows, numeric=(2, 3, 4))]
