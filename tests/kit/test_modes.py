@@ -6,6 +6,7 @@ is made as it stands, and again in modes of the caller's, several at once.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import inspect
@@ -273,6 +274,50 @@ def test_what_a_users_function_sets_holds_inside_it_and_no_longer():
     assert seen(users) == OURS
     assert inside[0] == (True,)
     assert inside[1] == (False, False, *OURS[2:])  # gradients were off by the user's own will
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_mode_of_a_users_function_alone(mode):
+    """None is seen by what it calls of ours, whichever it is; but gradients that it wants off."""
+    inside = []
+
+    def users() -> None:
+        with within(mode):
+            inside.append(seen(lambda: errors.append(np.geterr())))
+
+    errors: list[Any] = []
+    seen(users)
+    is_off = mode in ("no gradients", "inference")
+    assert inside == [(False, not is_off, *OURS[2:])]
+    assert errors == [np.geterr()]
+
+
+def gradients(tree: ast.AST, inside: bool = False) -> Iterator[tuple[int, bool]]:
+    """Lines that ask autograd for gradients, and whether these are switched on there."""
+    for node in ast.iter_child_nodes(tree):
+        here = inside
+        if isinstance(node, ast.FunctionDef):
+            here |= any("enable_grad" in ast.unparse(each) for each in node.decorator_list)
+        elif isinstance(node, ast.With):
+            here |= any("enable_grad" in ast.unparse(each) for each in node.items)
+        elif isinstance(node, ast.Call):
+            asks = ast.unparse(node.func)
+            if asks.endswith(".backward") or asks == "torch.autograd.grad":
+                yield node.lineno, inside
+        yield from gradients(node, here)
+
+
+def test_what_asks_for_gradients_switches_them_on():
+    """Or a user's function without gradients that calls it would get none, or an error."""
+    root = Path(__file__).resolve().parents[2]
+    found = {
+        f"{path.relative_to(root)}:{line}": on
+        for folder in (root / "tl_dyck", root / "hooks")
+        for path in folder.rglob("*.py")
+        for line, on in gradients(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert len(found) > 10
+    assert [place for place, on in found.items() if not on] == []
 
 
 def test_a_generator_leaves_the_modes_of_what_reads_it_alone():

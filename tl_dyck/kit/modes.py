@@ -77,6 +77,9 @@ def _is_foreign(torch: Any) -> bool:
         or torch.is_inference_mode_enabled()
         or torch.get_default_dtype() != torch.float32
         or torch.empty(0).device.type != "cpu"
+        or _precision(torch) != "highest"
+        # to ignore errors, as we do ourselves round some calls, changes nothing that is computed
+        or ((numpy := sys.modules.get("numpy")) is not None and "raise" in numpy.geterr().values())
     )
 
 
