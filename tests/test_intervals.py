@@ -373,5 +373,7 @@ def test_an_interval_of_shares_ends_where_shares_do(name: str) -> None:
         assert found == replace(
             free, **{end: min(max(getattr(free, end), 0), 1) for end in NUMBERS}
         )
-    assert mean([5.0, 5.0, 1.0]).of_metric("logit_change") == mean([5.0, 5.0, 1.0])
+    for others in ("logit_change", "accuracy_change", "my_accuracy"):
+        assert mean([0.1, 0.1, -0.3]).of_metric(others) == mean([0.1, 0.1, -0.3])
+    assert mean([90.0, 95.0, 70.0]).of_metric(name) == mean([90.0, 95.0, 70.0])  # in percent
     assert math.isnan(mean([0.5]).of_metric(name).low)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -76,8 +77,12 @@ class Estimate:
         return {name: getattr(self, _FIELDS.get(name, name)) for name in ENDS}
 
     def of_metric(self, name: str) -> Estimate:
-        """The same, of a metric of that name: no end lies where a share cannot be."""
-        if not any(part in name for part in _SHARES):
+        """The same, of a metric of that name: no end lies where a share cannot be.
+
+        Only of the shares that we measure: a metric of somebody else's may be called
+        "accuracy_change" and lie below 0, or "accuracy" in percent.
+        """
+        if not _SHARES.fullmatch(name) or not 0 <= self.value <= 1:
             return self
         # a part that cannot be is cut off, and what is covered stays covered
         return replace(self, **{end: min(max(getattr(self, end), 0.0), 1.0) for end in NUMBERS})
@@ -92,8 +97,10 @@ NUMBERS = ("low", "high", "again_low", "again_high")
 #: What a table says of an interval.
 ENDS = (*NUMBERS, "interval", "level")
 _FIELDS = {"interval": "kind"}
-#: What is in the names of metrics that are shares, between 0 and 1.
-_SHARES = ("accuracy", "_share", "likeness")
+#: Our metrics that are shares, between 0 and 1.
+_SHARES = re.compile(
+    "(long_)?accuracy(_(closing_only|after_open|after_close))?|(proved|refuted)_share|stack_likeness"
+)
 
 
 def interval_words(found: Any, over: str = "seeds") -> str:
