@@ -58,7 +58,7 @@ const network = (() => {
     return Math.sign(x) * (1 - rest * Math.exp(-x * x));
   };
   const activations = {
-    /* filled in: those of tl_dyck/reading/activations.py */
+    /* filled in: the activations */
   };
 
   // scores and patterns: of each head a lower triangle in an n × n matrix; logz: of each head log Σ exp(score), by query

@@ -27,7 +27,7 @@ _MOST_MODELS = 32
 _MOST_BRACKETS = 100  # beyond, a map has cells of two pixels
 _MOST_BLOCKS = 16  # columns of the table of matched pairs
 _MOST_TRIED = 600  # strings near by, for each model
-_ACTIVATIONS = "/* filled in: those of tl_dyck/reading/activations.py */"
+_ACTIVATIONS = "/* filled in: the activations */"
 _SCRIPTS = ("network", "grammar", "view", "search", "path", "play")
 
 
@@ -124,7 +124,8 @@ def _language(named: Mapping[str, Any]) -> Any:
 def _code() -> str:
     """The page's own scripts, with the activations in their place."""
     code = "".join(asset(f"playground/{name}.js") for name in _SCRIPTS)
-    return code.replace(_ACTIVATIONS, in_javascript())
+    before, after = code.split(_ACTIVATIONS)  # not replace, which would not say that it is gone
+    return before + in_javascript() + after
 
 
 def _page(
