@@ -149,7 +149,7 @@ def _attack(folder: Path, digest: str) -> tuple[dict[str, Record], str]:
         raise ValueError(f"{str(file)!r} is of other answers, {found['digest']}: {again}")
     rows = {row["question"]: row for row in found["rows"]}
     for column, row in rows.items():
-        if (most := promised(column)) is not None and row["auroc_high"] > most:
+        if (most := promised(column)) is not None and row["auroc"] > most:
             raise ValueError(
                 f"{row['by']} has {row['auroc']:.2f} [{row['auroc_low']:.2f}, "
                 f"{row['auroc_high']:.2f}] of {column!r}, and {most:.2f} is promised: "
@@ -185,7 +185,7 @@ def attack(record: Record) -> str:
         kept = "–" if most is None else f"{most:.2f}"
         said = [row["question"], _cell(row, "auroc"), kept, row["by"]]
         rows.append([*said, str(row["n"]), str(row["cases"])])
-    columns = ["question", "AUROC", "no interval ends above", "best of all", "questions", "cases"]
+    columns = ["question", "AUROC", "at most", "best of all", "questions", "cases"]
     return f"{markdown(columns, rows)}\n{record['said']} {provenance(record)}"
 
 

@@ -156,3 +156,31 @@ def test_the_readme_quotes_the_judgement_as_it_is(tables: ModuleType) -> None:
     assert len(quoted) >= 10
     assert set(quoted) <= known
     assert f"{record['facts']:,} questions about {record['cases']} models" in short
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        (None, r"was not attacked: python -m tests.judge.attack "),
+        ({"digest": "other"}, "is of other answers, other"),
+        ({"auroc": 0.76}, r"boosting has 0.76 \[0.60, 0.90\] of 'needed', and 0.75 is promised"),
+        ({"question": "token", "auroc": 0.81}, "of 'token', and 0.80 is promised"),
+        ({"question": "stack", "auroc": 0.99}, ""),
+        ({"auroc": 0.74}, ""),
+    ],
+)
+def test_no_suite_is_recorded_that_was_not_attacked_or_gives_its_answers_away(
+    left: dict[str, Any] | None, words: str, tmp_path: Path, tables: ModuleType
+) -> None:
+    row = {"question": "needed", "auroc": 0.7, "auroc_low": 0.6, "auroc_high": 0.9,
+           "by": "boosting", "tried": 24}  # fmt: skip
+    if left is not None:
+        found = {"digest": left.get("digest", "this"), "rows": [{**row, **left}]}
+        (tmp_path / "attack.json").write_text(json.dumps(found))
+    if words:
+        with pytest.raises(ValueError, match=words):
+            tables._attack(tmp_path, "this")
+    else:
+        scores, said = tables._attack(tmp_path, "this")
+        assert [*scores] == [{**row, **(left or {})}["question"]]
+        assert said.startswith("“attack”: the best of 24 learners and views (")

@@ -77,7 +77,7 @@ def rows_of(case: Case, facts: Sequence[Fact], name: str, model: str) -> pd.Data
         targets = [" ".join(map(str, fact.question.target)) for fact in asked]
         answers = [fact.answer for fact in asked]
         found.append(table.assign(**about, target=targets, answer=answers))
-    return pd.concat(found, ignore_index=True)
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()  # none is asked
 
 
 def attacked(
@@ -182,12 +182,12 @@ def development(suite: Suite, share: float = 1.0) -> Suite:
 
 
 def too_good(found: pd.DataFrame) -> list[str]:
-    """Where the interval of the best ends above what is promised, in words."""
+    """Where the best has more than what is promised, in words."""
     return [
         f"“{row.question}”: {row.by} has {row.auroc:.2f} [{row.auroc_low:.2f}, "
         f"{row.auroc_high:.2f}], and {most:.2f} is promised"
         for row in found.itertuples()
-        if (most := promised(row.question)) is not None and row.auroc_high > most
+        if (most := promised(row.question)) is not None and row.auroc > most
     ]
 
 
@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         facts = {"digest": digest, "suite": suite.name, "rows": found.to_dict("records")}
         write_json(chosen.folder / "attack.json", facts)
     wrong = too_good(found)
-    print("\n".join(wrong) or "no interval ends above what is promised")
+    print("\n".join(wrong) or "none has more than what is promised")
     return bool(wrong)
 
 

@@ -29,6 +29,7 @@ from tl_dyck.judge import (
     methods,
 )
 from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.cheats import promised
 from tl_dyck.judge.run import load_judgement
 from tl_dyck.judge.scores import auroc, most_misleading, score_table, told
 from tl_dyck.judge.suites import DEVELOPMENT, HELD_OUT, SUITES
@@ -228,11 +229,10 @@ def test_controls_score_what_they_must_on_the_whole_suite() -> None:
             assert known is None or known["auroc_low"] <= 0.5 <= known["auroc_high"], kind
     if record["suite"] != SUITES["quick"].name:
         pytest.skip(f"the record is of {record['suite']}")
-    for kind in {*record["questions"]} - {"stack", "same"}:
+    for kind in record["questions"]:
         for name in CHEATS:
             if kind in scores.get(name, {}):
-                assert scores[name][kind]["auroc"] <= 0.75, (name, kind)
-                assert scores[name][kind]["auroc_high"] <= 0.80, (name, kind)
+                assert scores[name][kind]["auroc"] <= (promised(kind) or 1), (name, kind)
     assert scores["resample-ablation"]["carries"]["auroc"] >= 0.95
 
 
