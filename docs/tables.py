@@ -133,8 +133,15 @@ def record_judge(folder: Path) -> Record:
     }
 
 
-def _attack(folder: Path, digest: str) -> tuple[dict[str, Record], str]:
+def _attack(
+    folder: Path, digest: str, withdrawn: dict[str, str] | None = None
+) -> tuple[dict[str, Record], str]:
     """What learners have of a suite that see all but what models do, by column; and who they are.
+
+    Args:
+        folder: of a judgement.
+        digest: of its answers.
+        withdrawn: gets the columns that give too much away, and why, in place of an error.
 
     Raises:
         ValueError: it was not attacked, or is of other answers, or gives too much away.
@@ -150,11 +157,10 @@ def _attack(folder: Path, digest: str) -> tuple[dict[str, Record], str]:
     rows = {row["question"]: row for row in found["rows"]}
     for column, row in rows.items():
         if (most := promised(column)) is not None and row["auroc"] > most:
-            raise ValueError(
-                f"{row['by']} has {row['auroc']:.2f} [{row['auroc_low']:.2f}, "
-                f"{row['auroc_high']:.2f}] of {column!r}, and {most:.2f} is promised: "
-                "the suite gives its answers away"
-            )
+            why = f"{row['by']} has {_cell(row, 'auroc')} of {column!r}, and {most:.2f} is promised"
+            if withdrawn is None:
+                raise ValueError(f"{why}: the suite gives its answers away")
+            withdrawn[column] = why
     tried = max(row["tried"] for row in rows.values())
     said = ", ".join(f"{column}: {row['by']}" for column, row in rows.items())
     names = ("auroc", "auroc_low", "auroc_high")
@@ -364,10 +370,12 @@ def parts(folder: Path) -> str:
     from tl_dyck.judge.scores import score_table
     from tl_dyck.studies.tables import markdown
 
-    done = load_judgement(folder)
+    done, withdrawn = load_judgement(folder), dict[str, str]()
+    learners, words = _attack(folder, done.digest, withdrawn)
     found = {
         kind: score_table(rows, asked=rows[rows["method"] == "oracle"])
         .reset_index("question")
+        .query("question not in @withdrawn")
         .assign(question=lambda table: table["question"].map(kind_of))
         .query("question in @_OF_PARTS")
         for kind, rows in done.answers.groupby("model", sort=False)
@@ -378,11 +386,12 @@ def parts(folder: Path) -> str:
 
     tables = []
     for asked, what in ((["edge"], "auroc"), (["edge"], "off"), (["depth", "feature"], "auroc")):
-        kinds = [kind for kind, rows in found.items() if rows["question"].iloc[0] in asked]
+        kinds = [kind for kind, rows in found.items() if {*rows["question"]} & {*asked}]
         if not kinds:
             continue
         wide = done.wide()
-        wide = wide[[each for each in wide if kind_of(each) in asked]].dropna(how="all")
+        wide = wide[[each for each in wide if kind_of(each) in asked and each not in withdrawn]]
+        wide = wide.dropna(how="all")
         rows = [[name, *(cell(kind, name, what) for kind in kinds)] for name in in_order(wide)]
         heads = [f"{kind} ({int(found[kind]['n'].max())})" for kind in kinds]
         name = "off by" if what == "off" else f"AUROC, {' and '.join(asked)}"
@@ -390,9 +399,9 @@ def parts(folder: Path) -> str:
     n_cases, n_facts = done.sizes
     said = f"{done.suite}: {n_cases} models, {n_facts} questions, as many yes as no. "
     said += f"Digest of what is true: {done.digest}."
-    learners, words = _attack(folder, done.digest)
     best = ", ".join(f"{column} {_cell(row, 'auroc')}" for column, row in learners.items())
     said += f" {words} {best}."
+    said += "".join(f" Withdrawn: {why}." for why in withdrawn.values())
     scale = done.suite.rpartition("/")[2]
     origin = _origin(f"tl-dyck judge --scale {scale}", folder / "scores.json", done.environment)
     return "\n".join([*tables, f"{said} {provenance(origin)}"])
