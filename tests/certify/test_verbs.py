@@ -19,7 +19,7 @@ from tl_dyck import (
     prove,
     sample,
 )
-from tl_dyck.certify import CertifyError, certify_edits, language, worst_logit_change
+from tl_dyck.certify import CertifyError, certify_edits, language, verbs, worst_logit_change
 from tl_dyck.certify.check_model import verdict
 from tl_dyck.kit.verdicts import VERDICTS
 
@@ -42,7 +42,7 @@ def timeless(found: Any) -> Any:
 )
 @pytest.mark.parametrize("claim", [None, "]", 1])
 def test_decide_edits(name: str, text: str, space: str, claim: Any) -> None:
-    found = decide(MODELS[name], edits(text, space), claim, tight=True)
+    found: Any = decide(MODELS[name], edits(text, space), claim, tight=True)
     assert timeless(found) == timeless(certify_edits(MODELS[name], text, claim, space, tight=True))
     assert (found.low, found.high) == (found.lower, found.upper)
     assert found.low - 1e-5 <= found.worst.margin <= found.high + 1e-5  # the model is float32
@@ -117,16 +117,18 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 def test_every_verdict_has_the_same_names() -> None:
     model = MODELS["uniform"]
-    found: list[Any] = [decide(model, edits("[", "pairs:1")), decide(model, (TASK, 3))]
+    edited: Any = decide(model, edits("[", "pairs:1"))
+    whole: Any = decide(model, (TASK, 3))
+    assert isinstance(edited, tl_dyck.certify.Certificate)
+    assert isinstance(whole, language.LanguageCertificate)
+    found: list[verbs.Decided] = [edited, whole]
     for each in found:
         assert each.status in VERDICTS
         assert each.low <= each.high
         assert each.seconds >= 0
         assert isinstance(each.reason, str)
         assert {"tokens", "margin"} <= set(dir(each.worst))
-        assert not {"low", "high"} & each.to_dict().keys()  # saved as ever
-    assert isinstance(found[0], tl_dyck.certify.Certificate)
-    assert isinstance(found[1], language.LanguageCertificate)
+    assert not {"low", "high"} & {*edited.to_dict(), *whole.to_dict()}  # saved as ever
     space = tl_dyck.parse_space("pairs:1", language=TASK.language)
     change = worst_logit_change(model, (0,), space)
     assert (change.low, change.high) == (change.seen, change.proved)

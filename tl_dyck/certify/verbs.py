@@ -34,23 +34,31 @@ from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
 
 
 class Decided(Protocol):
-    """What every verdict has: of edits, of a language, of a file.
+    """What every verdict has: of edits, of a language, of a file."""
 
-    Attributes:
-        status: "proved", "refuted" or "open".
-        low: no string has a smaller margin; -inf if nothing was proved.
-        high: some string has no larger one; inf if none was seen.
-        worst: the string with the least margin seen, with its `tokens` and its `margin`, or None.
-        reason: why it is open, or a remark.
-        seconds: wall-clock time.
-    """
+    @property
+    def status(self) -> Verdict:
+        """One of "proved", "refuted" and "open"."""
 
-    status: Verdict
-    low: float
-    high: float
-    worst: Any
-    reason: str
-    seconds: float
+    @property
+    def low(self) -> float:
+        """No string has a smaller margin; -inf if nothing was proved."""
+
+    @property
+    def high(self) -> float:
+        """Some string has no larger one; inf if none was seen."""
+
+    @property
+    def worst(self) -> Any:
+        """The string with the least margin seen, with `tokens` and `margin`; or None."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is open, or a remark."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock time."""
 
 
 @final
