@@ -90,7 +90,7 @@ class Plan:
     @property
     def depth(self) -> int:
         """Blocks needed."""
-        # two blocks a layer, one for the logits; one for an embedding with weights, and the idle one
+        # two blocks a layer, one for the logits; one if the embedding has weights, one if idle
         return 2 * self.n_layers + 1 + self.token_embedding + (self.idle is not None)
 
     @property

@@ -292,33 +292,8 @@ def stack(
         dtype=dtype,
         device=device,
     )
-    attn = model.blocks[0].attn
-    W_Q, W_K, W_V, W_O = (weight[0] for weight in (attn.W_Q, attn.W_K, attn.W_V, attn.W_O))
-    # The wrong depth must lose even if it is n_ctx positions later and there are n_ctx of it
-    # n_ctx positions are worth n_ctx · gap / 2 (below), one more gap is what is asked for, and
-    # log n_ctx outweighs that there may be n_ctx such keys, whose weights add up
-    match = gap * (n_ctx / 2 + 1) + math.log(n_ctx)
-    for depth in range(deepest + 1):
-        # W_QK: a query of depth d is e_d times the scale, which divides the score again; so a
-        # key's score is its own entry d: `match` for what opened depth d, 0 for all others
-        W_Q[states.at_depth(depth), depth] = attn.attn_scale
-        W_K[[states.open(t, depth) for t in range(k)] if depth else states.bos, depth] = match
-    # BOS asks as depth 0 does, and finds itself
-    W_Q[states.bos, 0] = attn.attn_scale
-    # one more dimension, in which every query is the same: the key says how late it stands
-    attn.b_Q[0, deepest + 1] = attn.attn_scale
-    # the position is i / n_ctx, so i is worth gap · i / 2; tops of a stack are two apart:
-    W_K[position, deepest + 1] = gap * n_ctx / 2  # `gap` for two positions
-    # W_OV: a key of type t adds 1 to the coordinate of t and −1 to the sink. The sum is 0, so P⊥
-    # takes nothing away, and what is attended to alone has norm √2: LN_C makes it 1 / √2
-    for head_dim, coordinate in enumerate([*types, bos]):
-        keys = (
-            states.bos
-            if coordinate == bos
-            else [states.open(head_dim, d) for d in range(1, deepest + 1)]
-        )
-        W_V[keys, head_dim] = W_O[head_dim, coordinate] = 1
-        W_O[head_dim, sink] = -1
+    to = [*types, bos]
+    _write_top_of_stack(model.blocks[0].attn, states, to, sink, position, gap, n_ctx)
     unit = 0
     # the top of the stack is asked for wherever something is open, after opening brackets too
     gate = [state for depth in range(1, deepest + 1) for state in states.at_depth(depth)]
@@ -334,3 +309,42 @@ def stack(
         )
     write_unembed(model, states, excluded, q, opening_knows_type=False)
     return model
+
+
+def _write_top_of_stack(
+    attn: Any,
+    states: States,
+    to: list[int],
+    sink: int,
+    position: int,
+    gap: float,
+    n_ctx: int,
+) -> None:
+    """Attention to the top of the stack: its type is written to a coordinate of `to`, BOS last."""
+    k, deepest = states.language.n_types, states.language.max_depth
+    W_Q, W_K, W_V, W_O = (weight[0] for weight in (attn.W_Q, attn.W_K, attn.W_V, attn.W_O))
+    # The wrong depth must lose even if it is n_ctx positions later and there are n_ctx of it:
+    # n_ctx positions are worth n_ctx · gap / 2 (below), one more gap is what is asked for, and
+    # log n_ctx outweighs that there may be n_ctx such keys, whose weights add up
+    match = gap * (n_ctx / 2 + 1) + math.log(n_ctx)
+    for depth in range(deepest + 1):
+        # W_QK: a query of depth d is e_d times the scale, which divides the score again; so a
+        # key's score is its own entry d: `match` for what opened depth d, 0 for all others
+        W_Q[states.at_depth(depth), depth] = attn.attn_scale
+        W_K[[states.open(t, depth) for t in range(k)] if depth else states.bos, depth] = match
+    # BOS asks as depth 0 does, and finds itself
+    W_Q[states.bos, 0] = attn.attn_scale
+    # one more dimension, in which every query is the same: the key says how late it stands
+    attn.b_Q[0, deepest + 1] = attn.attn_scale
+    # the position is i / n_ctx, so i is worth gap · i / 2; brackets that open one depth are at least two apart:
+    W_K[position, deepest + 1] = gap * n_ctx / 2  # `gap` for two positions
+    # W_OV: a key of type t adds 1 to the coordinate of t and −1 to the sink. The sum is 0, so P⊥
+    # takes nothing away, and what is attended to alone has norm √2: LN_C makes it 1 / √2
+    for head_dim, coordinate in enumerate(to):
+        keys = (
+            states.bos
+            if coordinate == to[-1]
+            else [states.open(head_dim, d) for d in range(1, deepest + 1)]
+        )
+        W_V[keys, head_dim] = W_O[head_dim, coordinate] = 1
+        W_O[head_dim, sink] = -1
