@@ -336,7 +336,7 @@ def _write_top_of_stack(
     W_Q[states.bos, 0] = attn.attn_scale
     # one more dimension, in which every query is the same: the key says how late it stands
     attn.b_Q[0, deepest + 1] = attn.attn_scale
-    # the position is i / n_ctx, so i is worth gap · i / 2; brackets that open one depth are at least two apart:
+    # the position is i / n_ctx, so i is worth gap · i / 2; what opens one depth is two apart
     W_K[position, deepest + 1] = gap * n_ctx / 2  # `gap` for two positions
     # W_OV: a key of type t adds 1 to the coordinate of t and −1 to the sink. The sum is 0, so P⊥
     # takes nothing away, and what is attended to alone has norm √2: LN_C makes it 1 / √2
