@@ -233,7 +233,9 @@ class Region:
             d, largest = directions[:, head], self.view.largest[head]
             parts = d @ axes.T
             middle = (bottom + top) / 2
+            # not half the width: the middle is rounded, and must not be trusted to be one
             reach = np.maximum(top - middle, middle - bottom) @ abs(parts).T
+            # what the axes leave of a direction is bounded by sizes alone
             reach += abs(d - parts @ axes) @ largest
             lost = gamma(4 * len(axes) + 20) * ((abs(d) + abs(parts) @ abs(axes)) @ largest)
             value, reach = middle @ parts.T, reach * (1 + 1e-9) + lost
