@@ -330,7 +330,7 @@ class DyckLanguage(Language):
             row, token = allowed.nonzero(as_tuple=True)
             opens = token % 2 == 0
             depth = depth[row] + torch.where(opens, 1, -1)
-            # an opening bracket writes at its depth, a closing one a level deeper: nobody reads that
+            # opening brackets write at their depth, closing ones a level deeper: nobody reads that
             stack = stack[row].scatter_(1, (depth + ~opens)[:, None], (token // 2)[:, None])
             tokens = torch.cat([tokens[row], token[:, None]], dim=1)
         return tokens
