@@ -32,6 +32,12 @@ from tl_dyck.certify.language import sample_error as sample_error
 from tl_dyck.certify.language_proofs import prove_language as prove_language
 from tl_dyck.certify.protocol import register_certifier as register_certifier
 from tl_dyck.certify.space_parser import register_transformation as register_transformation
+from tl_dyck.certify.verbs import check as check
+from tl_dyck.certify.verbs import decide as decide
+from tl_dyck.certify.verbs import edits as edits
+from tl_dyck.certify.verbs import prefixes as prefixes
+from tl_dyck.certify.verbs import prove as prove
+from tl_dyck.certify.verbs import sample as sample
 from tl_dyck.judge import head_truths as head_truths
 from tl_dyck.judge import judge_method as judge_method
 from tl_dyck.judge.protocol import register_method as register_method

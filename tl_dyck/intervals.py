@@ -107,10 +107,12 @@ def _ends(
 
     own = sum(variance / n for n, variance, _ in parts)
     error = np.sqrt(sum(variance * (1 / n + 1 / others) for n, variance, _ in parts))
+    # of a difference: what the other mean adds to the third moment has the other sign
     third = sum(skew * (1 / n**2 - 1 / others**2) for n, _, skew in parts)
     with np.errstate(all="ignore"):  # no variance: no width
         tie = np.nan_to_num(sum(skew / n**2 for n, _, skew in parts) / own / error)
         lean = np.nan_to_num(third / error**3) - 3 * tie  # third moment of T
+        # Welch and Satterthwaite; of one sample, n − 1
         freedom = own**2 / sum((variance / n) ** 2 / (n - 1) for n, variance, _ in parts)
     fewest = min(n for n, _, _ in parts)
     tail = (1 - level) / 2 * _TAILS.get(fewest, 1.0)
@@ -122,6 +124,7 @@ def _ends(
         root = np.cbrt(1 + 3 * a * (quantile - b)) - 1
         return np.where(small, quantile, root / np.where(small, 1.0, a))
 
+    # T has the mean on top: the upper quantile makes the lower end
     return value - inverse(top) * error, value - inverse(-top) * error
 
 
@@ -159,6 +162,7 @@ def mean(
         # the mean is a ratio of two sums over seeds: of values, and of how many there are
         _, seed = np.unique(clusters, return_inverse=True)
         counts = np.bincount(seed)
+        # the ratio, linearised: one number a seed, whose mean is the ratio
         sample = value + np.bincount(seed, weights=sample - value) / counts.mean()
     return _estimate_of(value, [sample], level)
 
@@ -195,6 +199,7 @@ def left_out(value: float, without: Sequence[np.ndarray], *, level: float = LEVE
     known = all(np.isfinite(each).all() for each in without)
     if fewest < 2 or not known or not math.isfinite(value):
         return Estimate(value=value, low=math.nan, high=math.nan, n=fewest, kind="t", level=level)
+    # pseudo-values: n times the whole less n − 1 times the rest is what one adds
     parts = [len(each) * value - (len(each) - 1) * np.asarray(each) for each in without]
     return _estimate_of(value, parts, level, fewest)
 
@@ -224,6 +229,7 @@ def ratio_of_sums(
     ratio = parts.sum() / sizes.sum()
     if len(parts) < 2:
         return float(ratio), float("nan")
+    # how far a string is from the line through 0 with the ratio as slope
     error = np.std(parts - ratio * sizes, ddof=1) / sizes.mean() / np.sqrt(len(parts))
     return float(ratio), float(error)
 
@@ -318,6 +324,8 @@ def estimate(
     if widened and n > 1:
         from scipy import special
 
+        # resamples vary by (n − 1) / n of the variance, and with normal tails: the percentile at
+        # which they are as far out as t is
         low = special.ndtr(math.sqrt(n / (n - 1)) * special.stdtrit(n - 1, low))
         high = 1 - low
     ends = np.quantile(known, (low, high)) if len(known) else (math.nan, math.nan)
@@ -372,10 +380,12 @@ def mean_over_pairs(
     """
     n = len(distance)
     total = reduce(distance, "a b ... -> ...", "sum")
+    # the matrix has every pair twice, and n zeros on its diagonal
     value = np.asarray(total / (n * (n - 1)))
     if n < 3:
         return value, np.full((*value.shape, 2), np.nan)
     of_each = reduce(distance, "a b ... -> a ...", "sum")
+    # a model is in a row and in a column
     without = (total - 2 * of_each) / ((n - 1) * (n - 2))
     pseudo = rearrange(n * value - (n - 1) * without, "model ... -> ... model")
     return value, np.stack(_ends(value, [_moments(pseudo)], level), axis=-1)

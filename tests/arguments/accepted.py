@@ -51,6 +51,8 @@ HERE: dict[str, set[str]] = {
     "DyckTransformerConfig.d_head": {"minus"},
     # a name that is looked up when it is needed, or that only heads a message
     "Registry.kind": TEXTS,
+    "check.work": {"zero", "half", "huge"},
+    "edits.string": TEXTS,  # read by the model, later
     "Registry.include.summary": TEXTS,
     "StudyConfig.task": TEXTS,
     "judge.make_case.kind": TEXTS,

@@ -86,6 +86,11 @@ def saved_rnn() -> Path:
     return Path(tl_dyck.rnn.save_rnn(rnn(), folder() / "rnn"))
 
 
+@cache
+def proof_file() -> Path:
+    return tl_dyck.prove_language(uniform(), task(), 2).save(folder() / "small.proof")
+
+
 def tosses(point: Any, seed: int, folder: Path) -> dict[str, float]:
     return {"heads": point["n"] + seed}
 
@@ -415,6 +420,12 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "write_playground": {"progress": lambda: silent},
     "certify_language": {"progress": lambda: silent},
     "build_tokenizer": {},
+    "check": {"file": proof_file},
+    "decide": {"model": uniform, "strings": lambda: (task(), 4)},
+    "edits": {"string": lambda: "[]", "space": lambda: "pairs:1"},
+    "prefixes": {"task": task, "lengths": lambda: 4},
+    "prove": {"model": uniform, "strings": lambda: tl_dyck.edits("[", "pairs:1")},
+    "sample": {"model": uniform, "strings": lambda: (task(), [3])},
     "certify_edits": {"tokens": lambda: "[]"},
     "judge_method": {"method": lambda: sure, "suite": lambda: [("uniform", 0)]},
     "certify_dyck": {"length": lambda: 3, "n": lambda: 1, "budget": lambda: 1},

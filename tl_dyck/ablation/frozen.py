@@ -150,6 +150,7 @@ def frozen_importance(
             other = _resampled(model, data, sources[0][batch], sources[1][batch], rows)
         before = evaluate(metric, replay.logits, tokens)
         baseline[batch] = before.cpu()
+        # heads are replaced side by side where the batch leaves room
         size = max(1, rows // len(batch))
         for layer, start in product(range(n_layers), range(0, n_heads, size)):
             heads = list(range(start, min(start + size, n_heads)))
@@ -159,6 +160,7 @@ def frozen_importance(
                 z = other[layer][:, :, heads]
             else:
                 z = (
+                    # [1, 1, head, d_head]: the same for all examples and positions
                     torch.zeros_like(replay.z[layer][:1, :1, heads])
                     if means is None
                     else means[layer][None, None, heads]
@@ -293,6 +295,7 @@ def partners(
     position = torch.arange(length).repeat(n, 1)
     for at in range(length):
         cycle = order[real[order, at]]
+        # each takes from the next in the cycle; the last from the first
         example[cycle, at] = cycle.roll(-1)
         if len(cycle) != 1:
             continue

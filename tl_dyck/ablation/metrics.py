@@ -210,6 +210,7 @@ def evaluate(
 def rows_per_pass(model: Any, length: int) -> int:
     """Return the number of strings per forward pass, so that it needs little memory."""
     cfg = model.cfg
+    # the widest activation of a token; four bytes a number
     widest: int = max(cfg.d_vocab_out, cfg.d_mlp or 0, 4 * cfg.d_model, cfg.n_heads * length)
     memory = _BYTES["cpu" if str(cfg.device).startswith("cpu") else "other"]
     return max(1, memory // (4 * length * widest), _TOKENS // length)

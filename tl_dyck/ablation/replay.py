@@ -80,6 +80,7 @@ class Replay:
 
         def flat(pattern: Tensor, hook: Any) -> Tensor:
             scores = kept[f"{name}attn_scores"]
+            # masked scores are −∞, or the least number of the dtype
             allowed = (scores > torch.finfo(scores.dtype).min).to(pattern.dtype)
             return allowed / allowed.sum(-1, keepdim=True).clamp_min(1)
 

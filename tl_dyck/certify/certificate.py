@@ -92,6 +92,16 @@ class Certificate(Shown):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @property
+    def low(self) -> float:
+        """`lower`, by the name that it has in every verdict."""
+        return self.lower
+
+    @property
+    def high(self) -> float:
+        """`upper`, by the name that it has in every verdict."""
+        return self.upper
+
+    @property
     def margin(self) -> float:
         """The margin that settles the verdict: a bound if proved, a string's if refuted, or nan."""
         return {"proved": self.lower, "refuted": self.upper}.get(self.status, math.nan)

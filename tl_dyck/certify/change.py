@@ -35,6 +35,16 @@ class LogitChange:
     worst: Witness
     seconds: float
 
+    @property
+    def low(self) -> float:
+        """The largest change is at least this, which was seen."""
+        return self.seen
+
+    @property
+    def high(self) -> float:
+        """The largest change is at most this, which is proved."""
+        return self.proved
+
 
 @checked
 def worst_logit_change(

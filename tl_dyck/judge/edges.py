@@ -105,6 +105,7 @@ class Edges:
         self.edges = [Edge(None, reader) for reader in every]
         for source in every:
             later = [reader for reader in every if reader[0] > source[0]]
+            # the MLP of a head's own layer comes behind it; heads of that layer read beside it
             mlps = [(layer, None) for layer in layers if layer >= source[0]]
             self.edges += [Edge(source, reader) for reader in (*later, *mlps, None)]
 

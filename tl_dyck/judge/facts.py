@@ -25,6 +25,7 @@ from tl_dyck.reading.interventions import Hook, hide_keys, key_of_one, run
 
 #: Logits that differ by less are equal: rounding of the sums here is below 1e-10.
 TIE = 1e-9
+#: A margin between both could come out on either side elsewhere: such questions are not asked.
 _UNCLEAR = 1e-7
 
 
@@ -73,6 +74,7 @@ def logit_difference(
     """Logit of the right closing bracket minus the mean of the others; 0 where none is asked."""
     closing = logits[..., 1 : language.n_brackets : 2]
     mine = logits.gather(-1, right.clamp(min=0)[..., None])[..., 0]
+    # the mean of all closing brackets but the right one
     others = (closing.sum(-1) - mine) / (language.n_types - 1)
     return torch.where(right >= 0, mine - others, 0.0)
 
@@ -137,8 +139,10 @@ class Enumeration:
             The fact; None if it hangs on a margin that is too small to be told from a tie.
         """
         margin = margins(logits, self.right)
+        # a tie is an error: the right bracket must be *the* largest
         wrong = self.intact & (margin <= TIE)
         unclear = self.intact & (margin.abs() < _UNCLEAR) & (margin.abs() > TIE)
+        # one clear error answers yes, whatever the unclear ones are; without one they would decide
         if bool(unclear.any()) and not bool((wrong & ~unclear).any()):
             return None
         return Fact(
@@ -217,7 +221,9 @@ def deeper(language: DyckLanguage, tokens: Int[Tensor, "*batch pos"]) -> Int[Ten
     So a bracket that is on top of the stack stays there, at another depth.
     """
     depth, most = language.depth(tokens), language.max_depth
+    # 0 has nothing to exchange with; D cannot go deeper
     inner = (depth > 0) & (depth < most)
+    # 1 … D − 1 in a circle; max, for D = 1 has none of them
     return torch.where(inner, depth % max(most - 1, 1) + 1, depth)
 
 
@@ -251,8 +257,10 @@ def rivals(language: DyckLanguage, tokens: Int[Tensor, "n pos"]) -> Bool[Tensor,
     """
     right = language.right_bracket(tokens)[:, -1:]
     closes = language.is_close(tokens)
+    # the level of a pair is the depth inside it
     level = torch.where(closes, language.depth(tokens) + 1, language.depth(tokens))
     brackets = tokens < language.n_brackets
+    # the top of the stack has the level of the last depth
     beside = brackets & (level == language.depth(tokens)[:, -1:]) & (right >= 0)
     found: Tensor = beside & torch.where(closes, tokens != right, tokens == right - 1)
     return found & (torch.arange(tokens.shape[1]) != language.top_of_stack(tokens)[:, -1:])
@@ -303,6 +311,7 @@ def long_strings(language: DyckLanguage, length: int) -> Int[Tensor, "n pos"]:
             for pair, top, inner in itertools.product(range(k), repeat=3):
                 start = [language.bos_token, *(2 * t for t in opened)]
                 end = [2 * top, 2 * inner, 2 * inner + 1]
+                # + 1: the length is in brackets, and a row begins with BOS
                 room = (length + 1 - len(start) - len(end)) // 2
                 row = start + [2 * pair, 2 * pair + 1] * room + end
                 rows.append(row + [2 * inner] * (length + 1 - len(row)))

@@ -154,6 +154,7 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
                     **_row(sealed, fact),
                     "score": score,
                     "size": fact.sizes.get(unit, math.nan),
+                    # its threshold was taken away from scores; as a size it counts from 0 again
                     "said": abs(score + above),
                     "error": error,
                     **cost,
@@ -169,6 +170,7 @@ def told(sealed: SealedCase) -> list[dict[str, Any]]:
     return [
         {
             **_row(sealed, fact),
+            # only the side of 0 says anything
             "score": 1.0 if fact.answer else -1.0,
             "size": math.nan,
             "said": math.nan,
@@ -235,12 +237,14 @@ def auroc(answers: NDArray[np.bool_], scores: Floats) -> float:
     if n_yes == 0 or n_no == 0:
         return math.nan
     ranks = stats.rankdata(scores)
+    # the least sum of ranks that so many can have, taken away: pairs in which a yes is above
     return float((ranks[answers].sum() - n_yes * (n_yes + 1) / 2) / (n_yes * n_no))
 
 
 def _rates(
     answers: NDArray[np.bool_], scores: Floats, off: Floats, size: Floats
 ) -> dict[str, float]:
+    # a method puts its own threshold at 0 (`score_heads(above=…)`)
     said, known = scores > 0, ~np.isnan(size)
     total = size[known].sum()
     return {
@@ -340,6 +344,7 @@ def resampled(
     ]
     names = whole[0]["case"].to_numpy()
     cases = [np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())]
+    # the same cases in the same resamples, for every method: comparisons are paired
     generator = np.random.default_rng(0)
     drawn: list[list[dict[str, float]]] = [[] for _ in groups]
     for _ in range(n_bootstrap if len(cases) > 1 else 0):

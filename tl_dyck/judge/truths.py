@@ -92,6 +92,7 @@ class HeadTruths:
         if found.empty:
             raise JudgeError(f"there is no head L{layer}H{head} in this model")
         top, twin = (float(found[name].item()) for name in _HIDDEN)
+        # shares are sums of probabilities: equal but for rounding is equal
         verdict = "no" if top <= twin + 1e-12 else "mixed" if twin else "yes"
         return Answer(
             question=f"Does L{layer}H{head} read the top of the stack?",

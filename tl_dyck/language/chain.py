@@ -45,6 +45,7 @@ class Chain:
         """
         # a column more, for symbols that lead nowhere
         log_ways = np.full((longest + 1, len(after) + 1), -np.inf)
+        # row r is r symbols before the end; row 0 is the end itself
         log_ways[0, :-1] = log_ends
         states, weights = np.ascontiguousarray(after.T), log_weight.T.copy()
         for before, here in pairwise(log_ways):
@@ -74,9 +75,11 @@ class Chain:
 
         Rows from which it cannot end so are 0.
         """
+        # `after` names the number of states where there is none: that entry is −inf
         beyond = np.append(self.log_ways[left - 1], -np.inf)[self.after[states]]
         here = self.log_ways[left, states][:, None]
         logs = self.log_weight[states] + beyond
+        # −inf − inf is −inf, so that a row without ways becomes 0 and not NaN
         found: Floats = np.exp(logs - np.where(np.isfinite(here), here, np.inf))
         return found
 
@@ -98,6 +101,7 @@ class Chain:
         sizes = np.array(lengths)
         with np.errstate(divide="ignore"):
             logs = 0.0 if shares is None else np.log(shares)
+        # every length is divided by its own weight: lengths are drawn first, then a walk
         scale = logs - self.log_ways[sizes, 0]
         for read in range(max(lengths)):
             going = sizes > read
@@ -151,6 +155,7 @@ class Chain:
         state = np.zeros(len(numbers), dtype=np.int64)
         for at in range(length):
             reach = self.given(length - at, state).cumsum(-1)
+            # scaled by the last one: rounding may keep it from 1
             chosen = (numbers[:, at, None] * reach[:, -1:] >= reach).sum(-1)
             tokens[:, at] = chosen
             state = self.after[state, chosen]
@@ -176,6 +181,7 @@ def free_open_probability(q: float, max_depth: int, deepest: int) -> Floats:
     That is q, but 1 at depth 0 and 0 at depth D.
     """
     opens = np.full(deepest + 1, q)
+    # nothing to close
     opens[0] = 1.0
     if deepest == max_depth:
         opens[-1] = 0.0
@@ -194,5 +200,6 @@ def depth_chain(q: float, max_depth: int, longest: int, *, complete: bool = True
     with np.errstate(divide="ignore"):  # log1p keeps 1 - q exact for small q
         log_weight = np.stack([np.log(opens), np.log1p(-opens)], axis=-1)
         log_ends = np.log(depth == 0) if complete else log_weight[:, 1]
+    # deepest + 1 is the number of states, which stands for "nowhere"
     after = np.stack([depth + 1, np.where(depth > 0, depth - 1, deepest + 1)], axis=-1)
     return Chain.of(after, log_weight, log_ends, longest)

@@ -19,6 +19,7 @@ def clip_depth(
 
     Opening brackets have 1..D, closing ones 0..D−1, anything else 0.
     """
+    # 1 for an opening bracket, whose depth is counted after it: from 1 to D, others from 0 to D − 1
     opens = 1 - tokens % 2
     clipped = torch.minimum(torch.maximum(depths, opens), max_depth - 1 + opens)
     return torch.where(tokens < 2 * n_types, clipped, 0)

@@ -100,6 +100,7 @@ class DyckDistribution:
         probs = torch.zeros(
             *tokens.shape, language.d_vocab, dtype=torch.float64, device=tokens.device
         )
+        # opening brackets are the even tokens; types are as likely as each other
         probs[..., 0 : language.n_brackets : 2] = (opening / language.n_types)[..., None]
         close = language.right_bracket(tokens)
         close = close.where(close >= 0, language.bos_token)  # at depth 0, where P(BOS) = 0
@@ -126,7 +127,9 @@ class DyckDistribution:
         opens, closes = language.is_open(tokens), language.is_close(tokens)
         depth = language.depth(tokens)
         free = torch.tensor(self.open_probability(), device=tokens.device)
+        # `depth` is that after a bracket: before an opening one it was one less
         before = (depth - opens.long() + closes.long()).clamp(0, language.max_depth)
+        # log1p, for 1 − q keeps its digits where q is small
         log_open, log_close = (free[before] / language.n_types).log(), torch.log1p(-free[before])
         terms = torch.where(opens, log_open, torch.where(closes, log_close, 0.0))
         valid = language.is_prefix(tokens)
@@ -136,6 +139,7 @@ class DyckDistribution:
             lengths = torch.where(valid, (opens | closes).sum(-1), 0)
             longest = int(lengths.max()) if lengths.numel() else 0
             log_ways = depth_chain(self.q, language.max_depth, longest).log_ways[:, 0]
+            # given that it is complete: over the probability that a string of its length is
             result = result - torch.tensor(log_ways, device=tokens.device)[lengths]
         return torch.where(valid, result, -math.inf)
 
@@ -173,6 +177,7 @@ class DyckDistribution:
         else:
             opens, longest = self.open_probability(), max(sizes)
             entropy = choice_nats(np.stack([opens, 1 - opens], -1)) + opens * math.log(k)
+            # in mode "prefix" a law does not depend on the length, so only how many go on counts
             going = (np.array(sizes)[:, None] > np.arange(longest)).sum(0)  # strings that go on
             nats = float(going @ (self.depth_probability(longest - 1) @ entropy))
         return float(nats / sum(sizes))
@@ -209,7 +214,9 @@ class DyckDistribution:
         table = np.zeros((longest + 1, len(opens)))
         table[0, 0] = 1.0
         for before, after in pairwise(table):
+            # one up: from depth D none opens (its probability is 0), so the last entry is left out
             after[1:] += (before * opens)[:-1]
+            # one down: from depth 0 none closes
             after[:-1] += (before * (1 - opens))[1:]
         return table
 
@@ -300,6 +307,7 @@ class DyckDistribution:
         if generator is None:
             seed = torch.Generator().seed()
         else:
+            # one draw of the caller's generator, whatever is drawn here
             seed = int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
         tokens = draw_tokens(
             n,

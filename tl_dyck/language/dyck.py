@@ -191,6 +191,7 @@ class DyckLanguage(Language):
         # between up and down, so after a stable sort by level partners are neighbours. BOS (step 0)
         # gets a level of its own.
         level = step.cumsum(-1) + (step < 0)
+        # no level is as large as the length and one
         level = torch.where(step == 0, tokens.shape[-1] + 1, level)
         level, order = level.sort(dim=-1, stable=True)
         step = step.gather(-1, order)
@@ -287,7 +288,9 @@ class DyckLanguage(Language):
         ways = [1]
         for length in range(longest + 1):
             yield ways
+            # into depth d from d + 1: closed by the one bracket that may
             shallower = [*ways[1:], 0, 0]
+            # into depth d from d − 1: opened by any type
             deeper = [0, *(self.n_types * number for number in ways)]
             deepest = min(length + 1, self.max_depth)
             ways = [up + down for up, down in zip(deeper, shallower, strict=False)][: deepest + 1]
@@ -318,6 +321,7 @@ class DyckLanguage(Language):
         for position in range(length):
             deepest = self.max_depth
             if mode == "complete":
+                # what is open must be closed by what is left after this bracket
                 deepest = min(deepest, length - position - 1)
             top = stack.gather(1, depth[:, None])
             allowed = torch.where(
@@ -326,6 +330,7 @@ class DyckLanguage(Language):
             row, token = allowed.nonzero(as_tuple=True)
             opens = token % 2 == 0
             depth = depth[row] + torch.where(opens, 1, -1)
+            # opening brackets write at their depth, closing ones a level deeper: nobody reads that
             stack = stack[row].scatter_(1, (depth + ~opens)[:, None], (token // 2)[:, None])
             tokens = torch.cat([tokens[row], token[:, None]], dim=1)
         return tokens

@@ -73,6 +73,7 @@ def draw_tokens(
     """
     rng = np.random.Generator(np.random.SFC64(seed))
     tokens = np.empty((n, length), dtype=np.int64)
+    # cells 0 to D // 2: two depths of one parity each
     in_pieces = min(max_depth, length) // 2 < _MOST_CELLS
     # One position at a time pays for wide blocks only.
     at_once = max(1, (_BLOCK if in_pieces else 32 * _BLOCK) // max(length, 1))
@@ -98,6 +99,7 @@ def _walk_by_position(table: Floats, draws: Floats) -> NDArray[np.uint8]:
     depth = np.zeros(n, dtype=np.intp)
     opens = np.empty((length, n), dtype=bool)
     for position in range(length):
+        # then twice the truth value less 1: up by one if it opens, down by one if not
         np.less(draws[position], table[length - position].take(depth), out=opens[position])
         depth += opens[position]
         depth += opens[position]
@@ -115,7 +117,9 @@ def _cells(q: float, max_depth: int, length: int, end: End) -> Floats:
     """
     table = open_probability(q, max_depth, length, end)[:0:-1]  # row i: position i
     # even, so pieces begin alike
+    # √length pieces of √length steps: walking and joining take about as long
     steps = length if length <= _ONE_PIECE else 2 * math.ceil(math.sqrt(length) / 2)
+    # rounded up
     pieces = -(-length // steps)
     cells = np.zeros((pieces * steps, table.shape[1] // 2 + 1))
     for parity in (0, 1):
@@ -143,6 +147,7 @@ def _walk_in_pieces(cells: Floats, draws: Floats) -> NDArray[np.uint8]:
     for c in range(n_cells):
         mask |= (draws < cells[:, :, c, None]).view(np.uint8) << np.uint8(c)
 
+    # one piece begins at depth 0; of several it is seen later where each begins
     starts = n_cells if pieces > 1 else 1
     cell = np.empty((starts, pieces, n), dtype=np.uint8)
     cell[:] = np.arange(starts, dtype=np.uint8)[:, None, None]
@@ -162,6 +167,7 @@ def _walk_in_pieces(cells: Floats, draws: Floats) -> NDArray[np.uint8]:
     begin = np.zeros((pieces, n), dtype=np.intp)
     columns = np.arange(n)
     for piece in range(1, pieces):
+        # where the piece before ended, if it began where it did
         begin[piece] = cell[begin[piece - 1], piece - 1, columns]
     begun = begin.astype(np.uint8)
     joined: NDArray[np.uint8] = np.zeros((steps, pieces, n), dtype=np.uint8)
@@ -181,6 +187,7 @@ def _add_types(opens: NDArray[np.uint8], n_types: int, rng: np.random.Generator)
     or), otherwise each has room for the sum of all its digits.
     """
     length = opens.shape[0]
+    # opening brackets are even, closing ones odd
     tokens = 1 - opens
     if n_types == 1 or opens.size == 0:
         return tokens
@@ -189,6 +196,7 @@ def _add_types(opens: NDArray[np.uint8], n_types: int, rng: np.random.Generator)
     levels = int(level.max()) + 1
 
     power_of_two = n_types & (n_types - 1) == 0
+    # room for the largest sum: every second bracket at most opens a level, each digit below k
     bits = ((n_types - 1) * (1 if power_of_two else (length + 1) // 2)).bit_length()
     accumulate = np.bitwise_xor.accumulate if power_of_two else np.add.accumulate
     per_word = min(levels, 64 // bits)
@@ -216,5 +224,6 @@ def _add_types(opens: NDArray[np.uint8], n_types: int, rng: np.random.Generator)
         sums *= inside
         types += sums
     if not power_of_two:
+        # sums were not reduced on the way, for their parts stand side by side in a word
         types %= word(n_types)
     return 2 * types.astype(np.uint8 if n_types <= 128 else np.int64) + tokens

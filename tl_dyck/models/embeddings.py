@@ -23,6 +23,7 @@ DEPTH_EMBEDDINGS = ("onehot", "split", "yao")
 def depth_embedding_size(kind: str, language: DyckLanguage) -> int:
     """Return the number of coordinates that `kind` uses, the one for BOS included."""
     k, depth = language.n_types, language.max_depth
+    # the last + 1 is the coordinate of BOS
     return {"onehot": 2 * k * depth, "split": 2 * k + depth + 1, "yao": 2 * k + 2}[kind] + 1
 
 
@@ -50,13 +51,17 @@ def depth_embedding_table(
         for depth in range(first, first + max_depth):
             row = table[token, depth]
             if kind == "onehot":
+                # D coordinates a token, for its own D depths
                 row[token * max_depth + depth - first] = 1
             elif kind == "split":
+                # D + 1 coordinates of depths, behind those of tokens
                 row[token] = row[n_brackets + depth] = 1
             else:
+                # from 0 to below a right angle, for D + 2 − d is positive: depths differ
                 angle = math.atan2(depth, max_depth + 2 - depth)
                 row[token] = 1
                 row[n_brackets], row[n_brackets + 1] = math.cos(angle), math.sin(angle)
+    # BOS has depth 0, and the last coordinate in use to itself
     table[n_brackets, 0, size - 1] = 1
     return table
 
@@ -96,6 +101,7 @@ def _sinusoidal(n_ctx: int, d_model: int, t_max: int) -> Tensor:
     position = torch.arange(n_ctx, dtype=torch.float64)
     angle = position[:, None] * torch.exp(-math.log(10000.0) * even / d_model)
     table[:, 0::2] = angle.sin()
+    # of an odd width the last coordinate is a sine, without its cosine
     table[:, 1::2] = angle.cos()[:, : d_model // 2]
     return table
 

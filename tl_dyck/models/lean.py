@@ -71,12 +71,14 @@ def _walk(model: Any, x: Tensor, out: Tensor | None, first: int, batch: int, len
 def _attention(attn: Any, x: Tensor, batch: int, length: int, uniform: bool) -> Tensor:
     n_heads, d_head = attn.b_V.shape
     names = "V" if uniform else "QKV"
+    # [d_model, part · head · d_head]: one product instead of three
     weight = torch.cat([getattr(attn, f"W_{name}") for name in names]).transpose(0, 1).flatten(1)
     bias = torch.cat([getattr(attn, f"b_{name}") for name in names]).flatten()
     projected = torch.addmm(bias, x, weight).view(batch, length, len(names), n_heads, d_head)
     parts = projected.permute(2, 0, 3, 1, 4).unbind()  # each: batch, head, pos, d_head
     if uniform:
         z = (
+            # a uniform causal pattern is a running mean
             parts[0].cumsum(2)
             / torch.arange(1, length + 1, device=x.device, dtype=x.dtype)[:, None]
         )

@@ -201,12 +201,16 @@ class DyckTransformer(HookedTransformer):
                 "give prepend_bos=True"
             )
         tokens = pad_sequence(
-            [row.flip(0) for row in rows], batch_first=True, padding_value=self.language.bos_token
+            # padding goes to the end, so rows are turned round before and after: to the left
+            [row.flip(0) for row in rows],
+            batch_first=True,
+            padding_value=self.language.bos_token,
         ).flip(1)
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).flip(1)
         return tokens, None if bool(mask.all()) else mask
 
     def _check_length(self, tokens: Tensor, extra: int = 0) -> None:
+        # of embeddings [batch, pos, d_model] the positions are in the middle
         length = tokens.shape[1 if tokens.ndim == 3 else -1] + extra
         is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined]
         if not is_traced and length > self.cfg.n_ctx:  # when traced, sizes are tensors
@@ -266,6 +270,7 @@ def build_model(config: DyckTransformerConfig, seed: SupportsIndex = 0) -> DyckT
                 values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
                 parameter.copy_(values * config.initializer_range)
             else:
+                # scales of norms are called w; all else here is a bias
                 parameter.fill_(1.0 if kind == "w" else 0.0)
         _fix_constants(model)
     return model

@@ -83,6 +83,7 @@ def dots(
     series = []
     for index, (name, column, chosen) in enumerate(parts):
         part, here = table[chosen], np.flatnonzero(chosen)
+        # series share the middle half of a row, from −0.25 to 0.25
         apart = 0.5 * (index + 0.5) / len(parts) - 0.25
         low, high = (
             (scale * part[end] for end in bars) if bars and (by or not index) else (None, None)
@@ -120,11 +121,14 @@ def _rows(
     """Rows from top to bottom, and an axis that reaches all that is drawn."""
     least = max(_LOW_ROW, _MARK * len(series))
     row = int(min(_HIGH_ROW, max(least, _PLOT / max(1, len(names)))))
+    # one row alone is still two high: legend and axis need the room
     height = max(2 * _HIGH_ROW, row * len(names))
+    # room above for the legend: entries beyond two need more lines
     top = 66 + 12 * max(0, len(series) - 2)
     drawn = [[*include, *(line.at for line in marked)]]
     drawn += [ends for each in series for ends in (each.x, each.low, each.high) if ends is not None]
     reach = [float(end) for ends in drawn for end in ends if np.isfinite(end)]
+    # marks at the ends are drawn whole
     pad = 0.04 * (max(reach) - min(reach)) if reach else 0
     limits = {"range": [min(reach) - pad, max(reach) + pad]} if pad else {}
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "yanchor": "bottom"}
@@ -135,6 +139,7 @@ def _rows(
         "yaxis": {
             "tickvals": list(range(len(names))),
             "ticktext": [for_plotly(name) for name in names],
+            # backwards: the first row is on top; half a row and a little more at both ends
             "range": [len(names) - 0.45, -0.55],
             "zeroline": False,
             "showgrid": False,
@@ -239,6 +244,7 @@ def as_figure(plots: Sequence[Plot], title: str) -> go.Figure:
     """Plots as one figure for notebooks, two beside each other, in the colours of a light page."""
     from plotly.subplots import make_subplots
 
+    # two beside each other fit a notebook
     wide = min(2, len(plots))
     titles = [plot.layout["title"]["text"] for plot in plots] if len(plots) > 1 else None
     figure = make_subplots(rows=-(-len(plots) // wide), cols=wide, subplot_titles=titles)

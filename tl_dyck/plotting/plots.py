@@ -117,6 +117,7 @@ class Series:
             "name": for_plotly(self.name),
             "showlegend": self.legend,
         }
+        # <extra></extra> takes plotly's second box away, which repeats the legend
         shown = ["%{customdata}"] * bool(self.said) + [self.hover] * bool(self.hover)
         made |= (
             {"hovertemplate": "<br>".join(shown) + "<extra></extra>"}
@@ -270,6 +271,7 @@ def _rule(along: str, at: float, *, dash: str, width: float) -> dict[str, Any]:
         f"{across}1": 1,
     }
     return {
+        # below the marks: a line says where they should be
         "type": "line",
         "layer": "below",
         "line": {"dash": dash, "width": width, "color": "@muted"},
@@ -295,5 +297,6 @@ def numbers(values: Any) -> list[float | None]:
 def jitter(seeds: pd.Series[Any]) -> np.ndarray:
     """A small offset per seed, the same in every figure, so that equal values stay apart."""
     known = sorted(set(seeds))
+    # 0.16 of a row in all, half of it on either side
     step = 0.16 / max(1, len(known) - 1)
     return np.array([step * known.index(seed) - 0.08 for seed in seeds])

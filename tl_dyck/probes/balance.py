@@ -157,14 +157,18 @@ def balance_violation(
     u, language, within = _contributions(model, data, first_layer, head, language, n, seed)
     k, depth = language.n_types, language.max_depth
     state = StateIndex(language)
+    # [level − 1, type]: a closing bracket is in the row of the pair that it ends
     opens, closes = state.pairs()
     S = np.empty((depth - 1, depth, k, k))
     P = np.empty((depth - 1, k))
     for d in range(1, depth):
         for j in range(k):
+            # the query is a closing bracket with d brackets left open, d ≥ 1 (Eq. 15)
             query = u[state.close(j, d)].numpy()
             S[d - 1, :, :, j] = np.linalg.norm(query[opens] + query[closes], axis=-1)
+            # in all that end so: BOS, and the pair of level d + 1 that the query closes
             always = query[state.bos] + query[state.open(j, d + 1)] + query[state.close(j, d)]
+            # levels 1 to d are rows 0 to d − 1; at each one bracket is open, of any type
             P[d - 1, j] = second_smallest_norm(always, query[opens[:d]])
     ratio = S / P[:, None, None, :]
     return BalanceViolation(beta=float(ratio.mean()), ratio=ratio, S=S, P=P, within=within)
@@ -196,6 +200,7 @@ def _contributions(
         check_instance("language", language, Language, "a language")
     language, tokens = _strings(model, data, first_layer, language, n, seed)
     filling = tokens == language.bos_token
+    # the first BOS is a state like others; those behind a string are filling
     filling[:, 0] = False
     state = StateIndex(language)
     states = state.of(tokens, language.depth(tokens))[~filling]
@@ -212,6 +217,7 @@ def _contributions(
             f"the strings never visit {language.alphabet[token]!r} at depth {deep} ({len(missing)} "
             "states in all are not visited); give more strings, or longer ones"
         )
+    # of a minimal first layer all vectors of a state are equal, and this is each of them
     means = vectors.new_zeros(len(known), vectors.shape[1]).index_add_(0, index, vectors)
     means /= count[:, None]
     within = None
@@ -223,6 +229,7 @@ def _contributions(
     if model.cfg.n_heads == 1:
         value = value + attn.b_O.detach().double().cpu()
     n_states = language.d_vocab * state.depths
+    # states that no string reaches stay 0; nobody asks for them (`reachable`, above)
     u = torch.zeros(n_states, n_states, value.shape[-1], dtype=torch.float64)
     u[known[:, None], known] = contributions(q, key, value, attn.attn_scale)
     return u, language, within

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+# brackets: what is not lost by then never is
 _FAR = 1e12
 
 
@@ -69,6 +70,7 @@ class PairDrift:
         """
         length = check_number("length", length, least=0)
         moved = length * np.abs(self.drift)
+        # no spread: the quotient is ±∞, and its probability 0 or 1
         noise = np.maximum(np.sqrt(length) * self.spread, 1e-300)
         right = (
             stats.norm.cdf((self.half - moved) / noise)
@@ -87,6 +89,7 @@ class PairDrift:
             raise ValueError(f"accuracy must be between 0.5 (chance) and 1, not {accuracy}")
         if self.accuracy(_FAR) > accuracy:
             return float("inf")
+        # by the logarithm, from length 1 on: lengths of interest differ by orders of magnitude
         lost = optimize.brentq(lambda log: self.accuracy(np.exp(log)) - accuracy, 0, np.log(_FAR))
         return float(np.exp(lost))
 
@@ -100,6 +103,7 @@ class PairDrift:
         """How far a bracket moves each query, as a share of the way between two answers."""
         table = self.to_frame()
         return dots_figure(
+            # the sign says towards which type, and 2 h is the whole way between both
             table.assign(share=table["drift"].abs() / (2 * table["half"])),
             {"|μ| / 2h": "share"},
             rows="type {type} at depth {depth}, pair {pair}",
@@ -139,6 +143,7 @@ def pair_drift(model: Any, distribution: DyckDistribution | None = None) -> Pair
     language = model.cfg.language
     distribution = distribution_for(language, distribution)
     found = displacement(u, *StateIndex(language).pairs(), distribution)
+    # a closing bracket leads from d + 1 to d: how often that is, for d = 1 on, so from 2 on
     weight = (distribution.depth_share() * (1 - distribution.open_probability()))[2:]
     return PairDrift(
         drift=found.drift.numpy(),

@@ -159,7 +159,9 @@ def accuracy_at_length(
         raise unknown_name("weights", weights, ("lengths", "answers"))
     sizes = check_lengths(lengths, least=2, most=_LONGEST)
     n, seed = check_draws(n), check_seed(seed)
+    # a length counts the bracket that is predicted; the prefix before it is one shorter
     law = pair_counts(distribution, [size - 1 for size in sizes])
+    # column 0: nothing is open, and nothing is asked
     share = law.probability[:, 1:]  # times 1 - q: how often a string asks, for all d
     if weights == "lengths":
         share = _share(law, distribution, sizes)
@@ -169,7 +171,9 @@ def accuracy_at_length(
             f"first of which leaves one open: {', '.join(map(str, sizes))}"
         )
     generator, states = np.random.default_rng(seed), _states(model, language)
+    # 0: of all tokens, 1: of closing brackets; NaN where no prefix is so
     right = np.full((2, language.max_depth - 1, language.n_types), np.nan)
+    # column 0 of what is left is d = 1
     for d in (1 + np.flatnonzero(share.any(0))).tolist():
         chosen = generator.choice(len(sizes), size=n, p=share[:, d - 1] / share[:, d - 1].sum())
         for j in range(language.n_types):
@@ -226,13 +230,18 @@ def _draw(
     root = np.einsum("nae,ne,nbe->nab", vectors, np.sqrt(np.maximum(values, 0)), vectors)
     normal = generator.standard_normal((n, language.max_depth))
     pairs = law.mean[chosen, d] + np.einsum("nab,nb->na", root[place], normal)
+    # level d + 1, which is row d
     pairs[:, d] -= 1  # the last one, whose type is known
     pairs = np.maximum(pairs, 0)[:, :, None]
     normal = generator.standard_normal((n, language.max_depth, k))
+    # types share a level's pairs: what one has more the others have less, so the sum is 0
     normal -= normal.mean(-1, keepdims=True)
+    # multinomial counts: variance (1 − 1/k) pairs / k, and (1 − 1/k) is what is left of a normal
+    # number's variance once the mean is taken away
     by_type = np.maximum(pairs / k + np.sqrt(pairs / k) * normal, 0)
     held = np.zeros((n, language.d_vocab * index.depths))
     held[:, opens] = held[:, closes] = by_type
+    # once each, in every such prefix: BOS, and the pair that ends it
     held[:, [index.bos, index.open(j, d + 1), index.close(j, d)]] += 1
     stack = generator.integers(k, size=(n, d))
     np.add.at(held, (np.arange(n)[:, None], opens[np.arange(d), stack]), 1)
@@ -266,9 +275,11 @@ def _right(
         return hook_z
 
     # a short string whose last bracket is the same query
+    # d brackets of any type, then a pair of type j: the same last symbol as the long prefix
     short = [language.bos_token] + [0] * d + [2 * j, 2 * j + 1]
     tokens = torch.tensor([short], device=model.cfg.device).expand(len(held), -1)
     logits = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", put)])[:, -1]
+    # closing brackets are 1, 3, …: number i of them is token 2 i + 1
     answers = logits.argmax(-1), 2 * logits[:, 1 : language.n_brackets : 2].argmax(-1) + 1
     first, second = ((each.cpu().numpy() == 2 * top + 1).mean() for each in answers)
     return float(first), float(second)

@@ -139,6 +139,7 @@ def _of_strings(
             "give longer strings"
         )
     pattern, allowed = _patterns(model, data, language)
+    # −1 (nothing is open) cannot be an index; `queries` leaves those out
     key = top.clamp_min(0)[None, :, None, :]
     by_head = "layer batch head query -> layer head batch query"
     weight = pattern.gather(-1, key[..., None].expand(*pattern.shape[:4], 1))[..., 0]
@@ -176,6 +177,7 @@ def _like_the_top(
     states = StateIndex(language).of(tokens, language.clipped_depth(tokens))
     wanted = states.gather(1, top.clamp_min(0))
     seen = torch.arange(tokens.shape[1]) < allowed[:, :, None]
+    # a head without positions cannot tell these keys apart: it gives each the same weight
     same: Tensor = ((states[:, None] == wanted[:, :, None]) & seen).sum(-1)
     return same.clamp_min(1).double()
 
@@ -192,6 +194,7 @@ def _patterns(
     if getattr(model.cfg, "attention_dir", "causal") == "causal":
         return attention_patterns(model, tokens).double(), places
     written = tokens.cpu() != language.bos_token
+    # places count from 1, so the largest is a length; BOS alone is 1
     lengths = (written * places).amax(-1).clamp_min(1).long()
     n, pos = tokens.shape
     found = torch.zeros(model.cfg.n_layers, n, model.cfg.n_heads, pos, pos, dtype=torch.float64)

@@ -54,6 +54,7 @@ def second_smallest_norm(
     if not (np.isfinite(base).all() and np.isfinite(choices).all()):
         raise ValueError("there are numbers that are not finite among the vectors to add up")
     # by a power of two, so that no square is too large or too small
+    # the largest number becomes 1/2 to 1, and no digit changes
     exponent = int(np.frexp(max(np.abs(base).max(initial=0), np.abs(choices).max(initial=0)))[1])
     base, choices = np.ldexp(base, -exponent), np.ldexp(choices, -exponent)
     return float(np.ldexp(_second(_least(base, choices)), exponent))
@@ -70,10 +71,13 @@ def _least(
     mean = choices.mean(1)
     vectors = np.vstack([base + mean.sum(0), (choices - mean[:, None]).reshape(-1, dim)])
     _, strength, axes = np.linalg.svd(vectors, full_matrices=False)
+    # axes along which nothing varies but rounding
     axes = axes[strength >= eps * strength[0]]
     start, rest = vectors[0] @ axes.T, (vectors[1:] @ axes.T).reshape(levels, k, len(axes))
+    # meet in the middle: k^(levels / 2) sums on either side, instead of k^levels
     first, last = _all_sums(start, rest[:half]), _all_sums(np.zeros_like(start), rest[half:])
     span = float(sum(np.sqrt((part**2).sum(1).max()) for part in (first, last)))
+    # the last level varies fastest in `last`, so end % k is its choice
     ends, found = np.arange(len(last)), np.full(k, np.inf)
     for precision in (np.float32, np.float64):  # the quick one leaves few to the other
         near = _nearest(first.astype(precision), last[ends].astype(precision))
@@ -81,9 +85,11 @@ def _least(
         slack = 2 * (len(axes) + 8) * float(np.finfo(precision).eps) * span**2
         least = np.full(k, np.inf)
         np.minimum.at(least, ends % k, near)
+        # both may be off by `slack`, in opposite directions
         kept = near <= _second(least) + 2 * slack
         ends, near = ends[kept], near[kept]
     for at in np.argsort(near, kind="stable"):
+        # in order of how near they come, each computed anew from the vectors as they were given
         end, bound = ends[at], near[at] - slack
         if _second(found) <= (levels + 1) * eps * size or bound > _second(found) ** 2 * _TIE:
             break
@@ -104,6 +110,7 @@ def _nearest(
     first: Float[np.ndarray, "begin axis"], last: Float[np.ndarray, "end axis"]
 ) -> Float[np.ndarray, " end"]:
     """The least ‖a + b‖² over all a of `first`, for each b of `last`; a tile at a time."""
+    # |a + b|² = (2 a · b + |a|²) + |b|²: the bracket is one product of (2a, |a|²) and (b, 1)
     rows = np.column_stack([2 * first, (first**2).sum(1)])
     columns = np.vstack([last.T, np.ones(len(last), last.dtype)])
     near = np.full(len(last), np.inf)

@@ -213,7 +213,9 @@ def _distances(
         cost = (patterns[a][:, :, None] - patterns[b][:, None]).square().sum((-1, -2)).numpy()
         same[a, b] = same[b, a] = np.diagonal(cost, axis1=1, axis2=2)
         for layer in range(n_layers):
+            # heads have no order: the pairing of least total distance (Hungarian method)
             pairing = linear_sum_assignment(cost[layer])
+            # the mean over pairs of heads, to be compared with that of one head
             matched[a, b, layer] = matched[b, a, layer] = cost[layer][pairing].mean()
     return same, matched
 

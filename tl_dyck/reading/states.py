@@ -83,6 +83,7 @@ def visit_all(language: DyckLanguage) -> Int[Tensor, "batch pos"]:
     steps = torch.arange(2 * language.max_depth)
     tokens = torch.full((language.n_types, 2 * language.max_depth + 1), language.bos_token)
     for t in range(language.n_types):
+        # 2t opens and 2t + 1 closes: D of each
         tokens[t, 1:] = 2 * t + (steps >= language.max_depth).long()
     return tokens
 
@@ -94,6 +95,7 @@ def contributions(
     attn_scale: float,
 ) -> Float[Tensor, "query key d_model"]:
     """u(query, key) for all pairs of some states, each query times exp(−its largest score)."""
+    # P⊥: LN_C takes the mean away, so that contributions are compared without it
     value = value - value.mean(-1, keepdim=True)
     score = q @ k.T / attn_scale
     weight = torch.exp(score - score.max(-1, keepdim=True).values)
@@ -151,13 +153,16 @@ def displacement(
         distribution: of the strings, at least two types and depth 2.
     """
     k, depth = distribution.language.n_types, distribution.language.max_depth
+    # row 0 closes to depth 0, where nothing is left to ask for
     query = u[torch.as_tensor(closes[1:])]  # d - 1, j, key, d_model
     opening = query[:, :, torch.as_tensor(opens)]  # d - 1, j, level, type, d_model
     added = opening + query[:, :, torch.as_tensor(closes)]
+    # with d + 1 brackets open (d from 0) the one on top is of level d + 1, which is row d
     answers = torch.stack([opening[d, :, d] for d in range(depth - 1)])  # d - 1, j, type, d_model
     first, second = map(list, zip(*combinations(range(k), 2), strict=True))
     between = answers[:, :, first] - answers[:, :, second]  # d - 1, j, pair, d_model
     distance = between.square().sum(-1)
+    # the root of 0 has no derivative: it is taken of 1, and multiplied with 0
     distance = torch.where(distance > 0, distance, 1.0).sqrt() * (distance > 0)
     axis = between / torch.where(distance > 0, distance, 1.0)[..., None]
     along = torch.einsum("djltm,djpm->djplt", added, axis)

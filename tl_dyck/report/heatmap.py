@@ -146,6 +146,7 @@ def heat_map(text: Text, weights: Weights, lines: tuple[str, ...] = ()) -> Html:
         for shade, path in sorted(_shade_paths(weights, widths).items())
     ]
     rings = "".join(
+        # two half circles of radius .35 in a cell of 1: .15 from its sides
         f"M{top + 0.15} {q + 0.5}a.35 .35 0 1 0 .7 0a.35 .35 0 1 0-.7 0z"
         for q, top in enumerate(text.top)
         if top >= 0
@@ -155,6 +156,7 @@ def heat_map(text: Text, weights: Weights, lines: tuple[str, ...] = ()) -> Html:
         label, size = token_label(token)
         style = f' style="font-size:{size}px"' if size else ""
         middle = f"{position + 0.5:g}"
+        # names of queries stand left of the map, of keys below it
         parts.append(f'<text class="q" x="-.25" y="{middle}"{style}>{label}</text>')
         parts.append(f'<text class="k" x="{middle}" y="{n + 0.75:g}"{style}>{label}</text>')
     # a font of 1.55 cells, as in the style sheet, would cover a map of few
@@ -166,6 +168,7 @@ def heat_map(text: Text, weights: Weights, lines: tuple[str, ...] = ()) -> Html:
             f'<text class="corner corner{index}" x="{n}" '
             f'y="{y:g}"{style}>{element("tspan", line)}</text>'
         )
+    # 1.5 cells for the names on the left, .2 above and on the right, 1.5 below
     box = f"-1.5 -.2 {n + 1.7:g} {n + 1.7:g}"
     return Html(
         f'<svg class="map" viewBox="{box}" aria-hidden="true" '
@@ -193,6 +196,7 @@ def token_label(token: str) -> tuple[Html, float | None]:
     special = token == BOS_STRING or re.fullmatch(r"\[\w{2,}\]", token)  # "[start]" and the like
     text = token.strip("<>[]") if special else token
     text = text if len(text) <= _LABEL_LENGTH else text[: _LABEL_LENGTH - 1] + "…"
+    # the longer, the smaller; one character needs no size of its own
     return element("tspan", text), round(min(1.0, 1.6 / len(text)), 2) if len(text) > 1 else None
 
 

@@ -195,6 +195,7 @@ def _curves(folder: Path, results: pd.DataFrame) -> Figure | None:
         return None
     history = pd.concat(found, ignore_index=True)[["point", "seed", "step", "loss", "accuracy"]]
     losses = history["loss"].astype(float)
+    # panels have one scale, so that they can be compared
     limits = {"y": [0.0, 1.05 * float(losses.max())]} if losses.notna().any() else {}
     last = losses.groupby([history["point"], history["seed"]]).last()
     panels = list(history.groupby("point", sort=False))
@@ -204,7 +205,9 @@ def _curves(folder: Path, results: pd.DataFrame) -> Figure | None:
             name=f"seed {seed}",
             x=steps["step"],
             y=steps["loss"],
+            # six colours, see `plots.COLORS`; a seventh curve begins again
             color=f"@c{index % 6}",
+            # a mark at the end alone, to be pointed at; the rest is the curve
             size=[0] * (len(steps) - 1) + [6],
             said=[f"seed {seed}"] * len(steps),
             hover="step %{x}, loss %{y:.4f}",

@@ -58,6 +58,7 @@ def absorb(
 ) -> Accumulator:
     """One step of layer 2's recurrence: add a token of score a and value v; `values` broadcasts."""
     running_max = torch.maximum(acc.running_max, scores)
+    # before the first token e^(−∞ − a) = 0: what was there is empty
     keep = torch.exp(acc.running_max - running_max)
     weight = torch.exp(scores - running_max)
     return Accumulator(
@@ -74,6 +75,7 @@ def attend_causal(
 ) -> Float[Tensor, "batch pos head d_head"]:
     """The attention's output at every position; torch's kernels absorb a block at a time."""
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+    # scale 1: queries are divided already (`TwoLayerRNN.query`)
     return scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0).transpose(1, 2)
 
 

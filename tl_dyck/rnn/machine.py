@@ -127,8 +127,10 @@ class TwoLayerRNN(torch.nn.Module):
     @property
     def start_state(self) -> int:
         """Layer 1's state before the first token."""
+        # a state is that *after* a token, and the first token stands at position 0: before it, −1
         if self.config.state == "position":
             return -1
+        # nothing is open yet; where nothing is counted there is one state, which is called 0
         return self._pack(-1, 0) if self.config.state == "position+depth" else 0
 
     @checked
@@ -149,6 +151,7 @@ class TwoLayerRNN(torch.nn.Module):
             return state + 1
         if self.config.state == "depth":
             return state + self._depth_change(token)
+        # one position on: the offset of a packed depth is in both, so it cancels
         return state + self._pack(1, 0) - self._pack(0, 0) + self._depth_change(token)
 
     @checked
@@ -282,6 +285,7 @@ class TwoLayerRNN(torch.nn.Module):
             )
         batch = check_integer("batch", batch, least=0, most=MOST_DRAWS)
         state = torch.full((batch,), self.start_state, device=self.device)
+        # every row of the embedding is a query: [token] or [token, depth], as `_query_index` counts
         queries = self.query(self.W_E.reshape(-1, self.config.d_model))
         shape = (batch, len(queries), self.config.n_heads)
         sums = empty_accumulator(shape, self.config.d_head, dtype=self.dtype, device=self.device)
@@ -304,6 +308,7 @@ class TwoLayerRNN(torch.nn.Module):
         r = self.embed(token, state)
         scores = torch.einsum("qhe,bhe->bqh", carry.queries, self.key(r))
         sums = absorb(carry.sums, scores, self.value(r)[:, None])
+        # sums were kept for every query; the token that was read says which one is asked
         place = torch.arange(len(token), device=r.device), self._query_index(token, state)
         own = Accumulator(*(each[place] for each in sums))
         return QueryCarry(state, carry.queries, sums), self.readout(r, own.output())
@@ -364,6 +369,7 @@ class TwoLayerRNN(torch.nn.Module):
         return tokens * (self.config.max_depth + 1) + self._clip(tokens, states)
 
     # Position and depth in one integer: depth lies within ±n_ctx on every string the model accepts.
+    # a digit of 2 n_ctx + 1 values, shifted so that none is negative
     def _pack(self, position: T, depth: T) -> T:
         return position * (2 * self.config.n_ctx + 1) + depth + self.config.n_ctx
 

@@ -118,6 +118,7 @@ def closing_strings(
     if mode == "complete":
         draw = partial(distribution.sample, mode=mode, generator=generator)
         tokens = of_mixed_lengths(n, lengths, draw, language.bos_token, generator)
+        # one of a string's closing brackets would be drawn, each as likely: 1 over their number
         closing = language.is_close(tokens).double()
         return tokens, closing / closing.sum(-1, keepdim=True)
     longest = max(lengths)
@@ -127,6 +128,7 @@ def closing_strings(
     # close with probability p, it stands for 1/p prefixes drawn on the condition that they do.
     reach = distribution.depth_probability(longest - 1)
     closes = reach @ (1 - distribution.open_probability())
+    # by place: the bracket at place n (BOS at 0) follows a prefix of n − 1 brackets
     weights = np.zeros(longest + 1)
     np.add.at(weights, lengths, 1 / closes[np.array(lengths) - 1])
     return tokens, torch.where(language.is_close(tokens), torch.from_numpy(weights), 0.0)
@@ -156,8 +158,10 @@ def closing_accuracy(
     ):
         right.append(logits.argmax(-1) == expected)
         best = logits[..., 1 : language.n_brackets : 2].argmax(-1)
+        # closing brackets are 1, 3, …: number i of them is token 2 i + 1
         right_closing.append(2 * best + 1 == expected)
         del logits
+    # what is predicted at place n was read at n − 1
     correct, weights, before = torch.cat(right), weights[:, 1:], tokens[:, :-1]
     any_token, error = weighted_mean(correct, weights)
     closing_only, _ = weighted_mean(torch.cat(right_closing), weights)
@@ -198,6 +202,7 @@ def closing_chance(
     after_close = _closing_law(distribution, lengths, mode)[:, 1]
     share = float(after_close.sum())
     k = distribution.language.n_types
+    # 0 open: nothing is asked; D open: the bracket before cannot have closed
     depths = after_close[1 : distribution.language.max_depth]
     depths = depths / share if share else depths
     levels = np.arange(1, len(depths) + 1)
@@ -206,6 +211,7 @@ def closing_chance(
         after_close_share=share,
         depth_shares=tuple(depths.tolist()),
         constant=1 / k,
+        # right where its own bracket may be closed, else by chance
         copier=1 - share + share / k,
         counter=1 - share + (share * counted if share else 0.0),
         counter_after_close=counted,
@@ -243,6 +249,7 @@ def _closing_law(distribution: DyckDistribution, lengths: Sequence[int], mode: s
     weights = closing_weights(distribution, lengths, mode)
     reach = distribution.depth_probability(len(weights) - 1)
     closed = np.zeros_like(reach)  # the last bracket closes
+    # from depth d + 1 to d, one bracket later: rows and columns are shifted by one
     closed[1:, :-1] = (reach[:-1] * (1 - distribution.open_probability()))[:, 1:]
     law: Floats = np.stack([weights * (reach - closed), weights * closed], axis=-1).sum(0)
     return law
@@ -256,11 +263,13 @@ def _expected_largest(n_types: int, largest: int) -> Floats:
     sizes = np.arange(largest + 1)
     for most in range(largest):
         within = np.ones(largest + 1)  # P(no type more than `most` times), of no types yet
+        # of no types, only 0 brackets can be distributed
         within[1:] = 0.0
         for kinds in range(1, n_types + 1):
             taken = stats.binom.pmf(sizes[:, None] - sizes, sizes[:, None], 1 / kinds)
             taken[sizes[:, None] - sizes > most] = 0.0
             within = taken @ within
+        # E[max] = Σ over m ≥ 0 of P(max > m)
         expected += (1 - within) * (sizes > 0)
     found: Floats = expected[1:]
     return found

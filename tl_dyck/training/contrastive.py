@@ -65,8 +65,10 @@ class ContrastiveRegularizer:
         pairs, kind = pairs.to(tokens.device), kind.to(tokens.device)
         here = torch.arange(length + 2 * int(pairs.max()), device=tokens.device)
         source = here - 2 * pairs[:, None]  # where a token of x comes from
+        # places 1 to r open, r + 1 to 2r close
         prefix = 2 * kind[:, None] + (here > pairs[:, None]).long()
         moved = tokens.gather(1, source.clamp(0, length - 1))
+        # source 0 is BOS of x, whose place the last bracket of the prefix takes
         longer = torch.where(source > 0, moved, prefix)
         filling = (here == 0) | (source >= length)
         return longer.masked_fill(filling, self.language.bos_token), 2 * pairs
@@ -97,6 +99,7 @@ class ContrastiveRegularizer:
             )
         longer, shift = self.prefixed(tokens, generator=generator)
         logits, after = model(tokens), model(longer)
+        # from 1: not at BOS
         where = torch.arange(1, tokens.shape[1], device=tokens.device) + shift[:, None]
         after = after.gather(1, where[:, :, None].expand(-1, -1, after.shape[-1]))
         return (after - logits[:, 1:]).square()[brackets].mean()

@@ -65,6 +65,7 @@ class DriftRegularizer:
         """R, given queries, keys and ``W_O v + b_O`` of `states`; on the CPU, in float64."""
         language = self.distribution.language
         shape, n = (language.max_depth, language.n_types), language.n_types * language.max_depth
+        # rows as `StateIndex.reachable` has them: BOS is 0, then openings, then closings
         opens, closes = (torch.arange(first, first + n).view(shape).numpy() for first in (1, 1 + n))
         u = contributions(q.double(), k.double(), value.double(), attn_scale).cpu()
         moved = displacement(u, opens, closes, self.distribution)

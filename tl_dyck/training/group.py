@@ -43,7 +43,9 @@ class SeedGroup:
         """Make one step of every run; returns the new row of each one's history, if any."""
         started = time.perf_counter()
         options, step = self.runs[0].options, self.runs[0].step
+        # from 1 / (n + 1): the first step is not lost, and 0 steps of warm-up leave 1
         warmup = min(1.0, (step + 1) / (options.warmup_steps + 1))
+        # linearly to 0, which the step after the last would have
         rate = options.learning_rate * warmup * (1 - step / options.steps)
         totals, losses = self.stack.step(
             self._batches(step), rate, options.contrastive_weight, options.drift_weight
@@ -139,6 +141,7 @@ class SeedGroup:
         """Strings, then the same with a prefix; lengths with BOS; each prefix's shift."""
         language: Any = self.runs[0].task.language
         regularizer, n_runs = ContrastiveRegularizer(language), len(self.runs)
+        # a prefix is at most D pairs: 2 D brackets more
         longest = tokens.shape[2] + 2 * language.max_depth
         both = tokens.new_full((len(tokens), 2 * tokens.shape[1], longest), language.bos_token)
         both[:, : tokens.shape[1], : tokens.shape[2]] = tokens
@@ -169,22 +172,28 @@ def _layout(task: Any, options: TrainConfig) -> tuple[int, int]:
     longest, copies = int(lengths.max()), 1
     if options.contrastive_weight:
         copies, pairs = 2, task.language.max_depth
+        # contrasted strings keep their last bracket, and have a prefix of up to D pairs
         longest += 1 + 2 * pairs
+        # of a string and its copy with r pairs before it, both with BOS; each r is as likely
         lengths = np.concatenate([2 * lengths + 2 + 2 * r for r in range(1, pairs + 1)])
     spread = math.sqrt(options.batch_size) * float(lengths.std())
+    # two deviations of the sum, and a row more below: all but one in a hundred
     total = options.batch_size * float(lengths.mean()) + 2 * spread
 
     def enough(width: int) -> int:
         grain = _grain(width)
+        # a row or two more, for strings do not fill rows to the end; never more rows than strings
         rows = min(math.ceil(total / width) + copies, copies * options.batch_size)
         return -(-rows // grain) * grain
 
+    # the grain of a width repeats with a period of GRAIN: wider rows have nothing else to offer
     width = min(range(longest, longest + GRAIN), key=lambda width: width * enough(width))
     return width, enough(width)
 
 
 def _grain(width: int) -> int:
     """Of so many rows, or a multiple, the slots are one of `GRAIN`, as `operations` wants it."""
+    # the least number that makes number · width a multiple of GRAIN
     return GRAIN // math.gcd(width, GRAIN)
 
 
@@ -194,6 +203,7 @@ def _pairs(slots: Tensor, lengths: Tensor, shift: Tensor, longest: int) -> Tenso
     The shape is ``[2, group, string * pos]``.
     """
     count = shift.shape[1]
+    # from 1: both have BOS at 0, about which there is nothing to compare
     here = torch.arange(1, longest, device=slots.device)
     before = slots[:, :count, 1:longest]
     after = slots[:, count:].gather(2, here + shift[:, :, None])

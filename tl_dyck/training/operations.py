@@ -39,6 +39,7 @@ def aligned(n_models: int, shape: Sequence[int], *, like: Tensor) -> Tensor:
     size = math.prod(shape)
     if n_models == 1 or size % GRAIN == 0:
         return like.new_empty(n_models, *shape)
+    # of one model's part as if it stood alone: only the step to the next model is longer
     strides = itertools.accumulate(reversed(shape[1:]), operator.mul, initial=1)
     padded = -(-size // GRAIN) * GRAIN
     return like.new_empty(n_models * padded).as_strided(
@@ -62,6 +63,7 @@ def flattened(tensors: dict[str, Tensor]) -> tuple[dict[torch.dtype, Tensor], di
             for t, size in zip(chosen.values(), sizes, strict=True)
         ]
         like = next(iter(chosen.values()))
+        # zeros between parts stay zeros: Adam moves no number whose slope and moments are 0
         buffers[dtype] = like.new_zeros(sum(map(math.prod, shapes)))
         parts = buffers[dtype].split([*map(math.prod, shapes)])
         for (name, tensor), part, shape, size in zip(
@@ -87,6 +89,7 @@ def _product(a: Tensor, b: Tensor, added: Tensor | None = None, scale: float = 1
         scale: without `added`, 1.
     """
     batched = a.ndim == 4
+    # nothing is promised bit for bit there, and a call for each model would be slow
     if a.is_cuda:
         if added is None:
             return torch.matmul(a, b)
@@ -118,6 +121,7 @@ class _Linear(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, W: Tensor, b: Tensor, scale: Tensor | None, shift: Tensor | None
     ) -> Tensor:
+        # the norm's scale and shift are folded into the small matrix, not applied to every row
         V, c = W, b
         if scale is not None and shift is not None:
             V = torch.mul(W, scale[:, :, None], out=aligned(len(W), W.shape[1:], like=W))
@@ -136,9 +140,11 @@ class _Linear(torch.autograd.Function):
         db = dy.sum(1)
         if scale is None:
             return dx, dW, db, None, None
+        # V = diag(scale) W, so dscale_i = Σ_j dV_ij W_ij; dW is that of V until it is scaled below
         d_scale = (dW * W).sum(2)
         d_shift = (W * db[:, None]).sum(2)
         dW *= scale[:, :, None]
+        # c = b + shift W, so W has a part in c as well
         dW += shift[:, :, None] * db[:, None]
         return dx, dW, db, d_scale, d_shift
 
@@ -164,6 +170,7 @@ class _LookUp(torch.autograd.Function):
     def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
         ctx.save_for_backward(index)
         n_models, ctx.number, size = table.shape
+        # a table that was expanded, not copied: there is nothing to offset by
         if table.stride(0) == 0:  # the same for all
             return torch.nn.functional.embedding(index, table[0])
         offsets = torch.arange(0, n_models * ctx.number, ctx.number, device=index.device)
@@ -173,6 +180,7 @@ class _LookUp(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (gradient,) = gradients
         (index,) = ctx.saved_tensors
+        # [model, number, slot], 1 where a slot reads a row: times the gradient, sums over slots
         chosen = gradient.new_zeros(len(index), ctx.number, index.shape[1]).scatter_(
             1, index[:, None], 1
         )
@@ -201,6 +209,7 @@ class _UnitNorm(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (gradient,) = gradients
         y, inverse, free = ctx.saved_tensors
+        # where C is larger than the norm, y is linear in x and this term is absent
         along = (gradient * y).sum(-1, keepdim=True) * free
         out = torch.addcmul(gradient, y, along, value=-1)
         out -= out.mean(-1, keepdim=True)
@@ -240,6 +249,7 @@ class _Attention(torch.autograd.Function):
             d_pattern = _product(g, v.transpose(2, 3))
             scores = torch._softmax_backward_data(d_pattern, pattern, -1, pattern.dtype)
             scores *= ctx.scale
+            # 0, 1, 2 are query, key and value, as `Stack` joins their weights
             out[:, :, :, 0, head] = _product(scores, k)
             out[:, :, :, 1, head] = _product(scores.transpose(2, 3), q)
             out[:, :, :, 2, head] = _product(pattern.transpose(2, 3), g)

@@ -79,11 +79,14 @@ def place(lengths: NDArray[np.int64], width: int) -> tuple[NDArray[np.int64], ND
     room = np.full((groups, count), width)
     group = np.arange(groups)
     starts = np.empty_like(lengths)
+    # first fit, decreasing: about 11/9 of the least number of rows, at worst
     order = np.argsort(-lengths, axis=1, kind="stable")
     for string in order.T:
         needed = lengths[group, string]
+        # the first that has room; one always has, for there are as many rows as strings
         row = (room >= needed[:, None]).argmax(1)
         left = room[group, row]
+        # strings of a row stand one behind the other, so the next begins where room begins
         starts[group, string] = row * width + width - left
         room[group, row] = left - needed
     return starts, (room < width).sum(1)
@@ -121,6 +124,7 @@ def pack(
     size = -(-max(least, int(rows.max())) // grain) * grain * width
     here = torch.arange(tokens.shape[-1])
     used = here < lengths[:, :, None]
+    # 0 beyond a string's end; `used` keeps that from being written to
     slots = (starts[:, :, None] + here).masked_fill_(~used, 0)
     where = (slots + torch.arange(groups)[:, None, None] * size)[used]
 
@@ -132,6 +136,7 @@ def pack(
     batch = Batch(
         tokens=laid(tokens, torch.tensor(filling)),
         depth=laid(depth, torch.tensor(0)),
+        # a slot where nothing is begins at itself and sees itself: no softmax is empty
         first=laid(starts[:, :, None] % width, torch.arange(width)),
         targets=laid(targets.masked_fill(targets == filling, IGNORED), torch.tensor(IGNORED)),
     )

@@ -131,6 +131,7 @@ class Stack:
             total = nats if contrast is None else nats + contrastive_weight * contrast
             if self._drift is not None:
                 total = total + drift_weight * self._drifts(self._drift)
+            # the sum has each model's own gradient: no leaf of one model is in the loss of another
             gradients = torch.autograd.grad(
                 total.sum(), list(self.leaves.values()), allow_unused=True
             )
@@ -159,6 +160,7 @@ class Stack:
         """Mean cross-entropy over targets, nats, and R of `ContrastiveRegularizer`, by model."""
         logits, targets = self.logits(batch), batch.targets.flatten(1)
         nats = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="none")
+        # by model, not over all: how many targets the neighbours have must not matter
         nats = nats.sum(1) / (targets != IGNORED).sum(1)
         if batch.pairs is None:
             return nats, None
@@ -166,6 +168,7 @@ class Stack:
             logits.gather(2, slots[:, None].expand(-1, logits.shape[1], -1))
             for slots in batch.pairs
         )
+        # pairs of two zeros differ by nothing, and are not counted
         return nats, (after - before).square().sum((1, 2)) / (
             batch.pairs.any(0).sum(1) * logits.shape[1]
         )
@@ -186,6 +189,7 @@ class Stack:
         for own, own_W, own_b in zip(projected, W_O, b_O, strict=True):
             q, k, v = own[: len(states)].double().chunk(3, dim=-1)
             value = v @ own_W[0].double() + own_b.double()
+            # in float64: a drift is a small difference of large numbers
             found.append(regularizer(q, k, value, 1 / self._scale))
         return torch.stack(found).to(projected)
 
@@ -198,6 +202,7 @@ class Stack:
         self._active = self.leaves
         if len(batch.tokens) < len(self.models):
             self._active = {name: leaf[batch.members] for name, leaf in self.leaves.items()}
+        # row of `_table`: where the string begins, and which slot asks
         seen = batch.first * width + torch.arange(width, device=batch.first.device)
         mask = self._table(width).index_select(0, seen.flatten()).view(*seen.shape, width)
         x, projected = self._embedded(batch)
@@ -255,6 +260,7 @@ class Stack:
             return filled_up(self._active["embed.W_E"]), batch.tokens.flatten(1)
         table: Any = self.models[0].embed.table
         vectors = filled_up(table.flatten(0, 1)).expand(len(batch.tokens), -1, -1)
+        # the table is [token, depth], flattened
         return vectors, (batch.tokens * table.shape[1] + batch.depth).flatten(1)
 
     def _table(self, width: int) -> Tensor:
@@ -347,6 +353,7 @@ class Stack:
         for name, leaf in leaves.items():
             if name.endswith("_QKV"):
                 for i, part in enumerate(self._parts()):
+                    # the axis of parts, counted from the end: biases lack d_model
                     own = leaf[index].select(-3, i)  # [(d_model,) head, d_head]
                     views[name[:-3] + part] = own.transpose(0, 1) if own.ndim == 3 else own
             else:

@@ -59,12 +59,14 @@ class Ball(NamedTuple):
     def between(cls, low: Array, high: Array) -> Ball:
         """The smallest ball around [low, high]."""
         mid = (low + high) / 2
+        # the middle may be off by two roundings of numbers as large as both ends
         return cls(mid, _outward((high - low) / 2 + 2 * UNIT * (abs(low) + abs(high))))
 
     @property
     def low(self) -> Array:
         """A lower bound, rounded down."""
         low: Array = self.mid - self.rad
+        # one rounding of the difference, and one to spare
         return low - (2 * UNIT * (abs(self.mid) + self.rad) + _TINY)
 
     @property
@@ -107,6 +109,7 @@ class Ball(NamedTuple):
         size = abs(other.mid)
         n = self.mid.shape[-1]
         if other.rad.any():
+            # r (|b| + s) + |a| s is how far (a ± r)(b ± s) is from ab
             rad = self.rad @ (size + other.rad) + abs(self.mid) @ (other.rad + gamma(n + 1) * size)
         else:
             rad = (self.rad + gamma(n + 2) * abs(self.mid)) @ size
@@ -134,6 +137,7 @@ class Ball(NamedTuple):
         """Elementwise quotient by anything in [low, high]; low > 0, else the radius is infinite."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             a, b = self.low, self.high
+            # a quotient is least at the end of the divisor that its numerator's sign says
             bottom = np.where(a >= 0, a / high, a / low)
             top = np.where(b >= 0, b / low, b / high)
             ball = Ball.between(bottom, top)
@@ -145,12 +149,14 @@ def layer_norm(x: Ball, eps: float) -> Ball:
     """(x - mean) / sqrt(mean((x - mean)²) + eps), over the last axis."""
     centred = centre(x)
     low, high = _mean_square(centred)
+    # the sum and the root are rounded, each by a unit: four are enough for both, outwards
     return centred.over(np.sqrt(low + eps) * (1 - 4 * UNIT), np.sqrt(high + eps) * (1 + 4 * UNIT))
 
 
 def unit_norm(x: Ball, c: float) -> Ball:
     """P x / max(|P x|, c), over the last axis; P subtracts the mean (Wen et al. 2023, Eq. 7)."""
     centred = centre(x)
+    # |P x| is √d times the root of the mean square
     low, high = (np.sqrt(square * x.mid.shape[-1]) for square in _mean_square(centred))
     return centred.over(np.maximum(low * (1 - 4 * UNIT), c), np.maximum(high * (1 + 4 * UNIT), c))
 
@@ -197,6 +203,7 @@ def centre(x: Ball) -> Ball:
     """P x. The matrix P has 1 - 1/d on its diagonal and -1/d elsewhere."""
     d = x.mid.shape[-1]
     mid = x.mid - x.mid.mean(-1, keepdims=True)
+    # |1 − 1/d| r_i + Σ_{j ≠ i} r_j / d, with r_i taken out of the sum
     rad = x.rad * abs(1 - 2 / d) + x.rad.sum(-1, keepdims=True) / d
     rounding = gamma(d + 2) * abs(x.mid).sum(-1, keepdims=True) / d + 2 * UNIT * abs(mid)
     return Ball(mid, _outward(rad + rounding))
@@ -207,5 +214,6 @@ def _mean_square(x: Ball) -> tuple[Array, Array]:
     d = x.mid.shape[-1]
     low = (np.maximum(abs(x.mid) - x.rad, 0) ** 2).mean(-1, keepdims=True)
     high = ((abs(x.mid) + x.rad) ** 2).mean(-1, keepdims=True)
+    # d sums, and the squares, the division and the radius of each
     slack = gamma(d + 8)
     return low * (1 - slack), high * (1 + slack) + _TINY

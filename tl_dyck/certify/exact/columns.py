@@ -109,6 +109,7 @@ class BoundMinimum:
     def worst_paths(self, items: IntArray) -> IntArray:
         """[items, steps] for each of some items a string on which the linear bound is least."""
         item = self.columns.item
+        # by item, then by how far below: the first of each item is its worst
         order = np.lexsort((self.least - self.threshold, item))
         first = order[np.searchsorted(item[order], items)]
         return self.columns.take(first).paths()
@@ -150,6 +151,7 @@ def minimise_bound(region: Region, bound: LinearBound, reference: Array) -> Boun
     else:
         values = worst - penalty
     values = np.where(bound.finite[:, None], values, -np.inf)
+    # what a column must reach: the penalty of its objective; with one head there is none
     threshold = np.repeat(penalty.ravel(), patterns)
     return BoundMinimum(columns, threshold, least, values, bound.finite)
 
@@ -166,9 +168,11 @@ def _patterns(region: Region, bound: LinearBound, reference: Array) -> tuple[Arr
     # τ^h = leftover/H - t^h
     leftover = bound.constant + t.sum(-1)
     lost = 4 * (heads + 2) * UNIT * (abs(bound.constant) + abs(t).sum(-1))
+    # lowered by what these sums can have lost: the bound stays below
     tau = ((leftover - lost) / heads)[..., None] - t
     # 1/Z lies between these for every string
     small, large = 1 / region.high * (1 - 4 * UNIT), 1 / region.low * (1 + 4 * UNIT)
+    # heads whose 1/Z varies most get a pattern: there a penalty would cost most
     width = (large - small).max(0)
     chosen = np.sort(np.argsort(-width)[:_PATTERN_HEADS])
     middle, half = (small + large) / 2, (large - small) / 2 * (1 + 8 * UNIT)
@@ -178,6 +182,7 @@ def _patterns(region: Region, bound: LinearBound, reference: Array) -> tuple[Arr
         penalty += half[:, head, None] * _largest_remainder(region, bound.directions, tau, head)
     factors = []
     for pattern in itertools.product((small, large), repeat=len(chosen)):
+        # heads without a pattern count at their middle; the penalty covers the rest
         factor = middle.copy()
         for head, ends in zip(chosen, pattern, strict=True):
             factor[:, head] = ends[:, head]

@@ -39,6 +39,7 @@ class Incumbent:
         self.rounding = 0.0
         self.unembedding = network.unembedding(objectives)
         self.strings_run = 0
+        # no symbol has this number; `_by_length` drops it
         padding = len(graph.symbols.tokens)
         # the last row is that of "emission" -1, which pads paths
         self._emits = np.concatenate([graph.emits, np.full((1, graph.emits.shape[1]), padding)])
@@ -58,6 +59,7 @@ class Incumbent:
     def _remember(self, least: LeastValues, strings: IntArray) -> None:
         """Note the worst of some strings (one row each)."""
         best = int(least.upper.argmin())
+        # the upper end of the ball: what the string is at most, and so what the least is at most
         if least.upper[best] < self.upper:
             self.upper, self.rounding = float(least.upper[best]), float(least.rounding[best])
             self.string = tuple(strings[best].tolist())
@@ -83,6 +85,7 @@ class Incumbent:
         for rows, symbols in self._by_length(paths):
             distinct, which = symbols, np.arange(len(rows))
             if len(rows) > 1:
+                # paths differ by edits, strings need not
                 distinct, which = np.unique(symbols, axis=0, return_inverse=True)
             read = self.network.inputs_at(self.graph.symbols, distinct)
             least = (unembedding or self.unembedding).least(read)

@@ -54,6 +54,7 @@ def linear_minimum(
     """
     network, graph = attention.network, attention.graph
     region = _region(attention, original, len(incumbent.unembedding))
+    # a denominator may be 0: then no ratio follows from the sign of Z (ratio - t)
     if not region.sound.all():
         return None
     items = region.items
@@ -63,6 +64,7 @@ def linear_minimum(
         below = readout.screen(asked) <= incumbent.upper
         asked = asked.take(np.flatnonzero(below.any(0)))
     bound = LinearBound.joined([readout.lower(piece, 0.0) for piece in asked.pieces()])
+    # the readout overflowed, so costs would be infinite or NaN
     if not bound.finite.all():
         return None
     n, k = bound.constant.shape
@@ -74,20 +76,25 @@ def linear_minimum(
         float((abs(directions[:, 0]) @ region.view.largest[0] + abs(constant[:, 0])).max()) + 1e-300
     )
     gap = 2 * incumbent.rounding + 1e-13 * scale
+    # below this two values are one: what running a string is off by, and what sums of costs are
     lower, path = _descend(columns, incumbent.upper, scale, gap)
     if path is not None:
         incumbent.run(path)
     gap = 2 * incumbent.rounding + 1e-13 * scale
+    # one gap is stepped down each time, and one more is rounding: nothing lies between
     if incumbent.upper - lower <= 2 * gap:
         return lower
     for _ in range(_STEPS):
         t = incumbent.upper - gap
+        # a proof if there are none: no ratio is below t
         negative = _negative(columns, t)
         if not len(negative):
             return t
         seen = incumbent.upper
+        # the most promising; one of them lowers t, and the others are asked again at the lower one
         incumbent.run(columns.take(negative[:64]).lowered(t).paths())
         if incumbent.upper > seen - gap:  # what is left is rounding: step over it
+            # by factors, so that few steps suffice however much the rounding is
             gap *= 4
     return None
 
@@ -99,6 +106,19 @@ def _negative(columns: Columns, t: float) -> IntArray:
     return found[np.argsort(values[found])]
 
 
+# Each string is a line Z (ratio - t). F is the lowest of them, so it is concave and falls:
+#
+#        F |`-.
+#          |   `-.              t begins at or right of m: at the ratio of a string that was run.
+#        0 +------m------t---   The line that is lowest at t is 0 at its own string's ratio, which
+#          |       `.    :      lies in [m, t]: the next t. Left of m no line is below 0, so that
+#          |         `.  :      F(t) >= 0 proves m >= t.
+#          |           `.:
+#
+# The slope is taken from F(t) and F(t - delta). By concavity that is at most too flat, so a step
+# may end left of m; there F >= 0 is as good a proof, and the caller's loop closes what is between.
+
+
 def _descend(columns: Columns, t: float, scale: float, gap: float) -> tuple[float, IntArray | None]:
     """Newton's method from a number that some ratio attains, each time from a little below.
 
@@ -106,6 +126,7 @@ def _descend(columns: Columns, t: float, scale: float, gap: float) -> tuple[floa
         What no ratio is below (-inf if it was not seen); the string whose ratio was seen to be
         least, [1, steps], if any was below where it began.
     """
+    # large against rounding (1e-13 of the scale); how small decides nothing but the steps
     delta = 1e-4 * scale
     active = np.arange(len(columns.item))
     sure, lower = True, -np.inf
@@ -119,6 +140,7 @@ def _descend(columns: Columns, t: float, scale: float, gap: float) -> tuple[floa
         both, paths = twice.least_and_paths()
         value, slope = both[: len(active)], (both[: len(active)] - both[len(active) :]) / delta
         negative = (value < 0) & (slope < 0)
+        # below 0 without a slope: rounding; it is dropped without a proof
         sure &= bool(((value >= 0) | negative).all())  # of those that are dropped
         if not negative.any():
             lower = t if sure else -np.inf
@@ -126,6 +148,7 @@ def _descend(columns: Columns, t: float, scale: float, gap: float) -> tuple[floa
         # the next t is the least root of the tangents: t - max F(t) / F'(t)
         found, step = np.flatnonzero(negative), (value / slope)[negative]
         active, worst = active[found], partial(paths, found[[step.argmax()]])
+        # no progress that could be told from rounding
         if step.max() <= 1e-13 * scale:
             break
         t -= float(step.max())
@@ -140,6 +163,7 @@ def _region(attention: AttentionWeights, original: Array, n_objectives: int) -> 
     graph = attention.graph
     groups = np.arange(len(graph.groups))
     low, high = denominators(attention)
+    # weights may have underflowed, or better bounds are worth two sweeps more
     if n_objectives > MANY or not (low > 1e-250).all():
         groups = groups[count_paths(graph, groups) > 0]
         centre = np.repeat(original[None], len(groups), axis=0)
@@ -156,5 +180,6 @@ def denominators(attention: AttentionWeights) -> tuple[Array, Array]:
     the number of symbols, for no weight is above 1; with a factor of 2 for rounding.
     """
     graph = attention.graph
+    # every string of a group has its last symbol, whose weight is in the sum
     last = attention.weights[np.arange(len(graph.groups)), graph.groups] / 2
     return last, np.full_like(last, 2 * graph.emits.shape[1] * len(graph.level_nodes))

@@ -133,6 +133,7 @@ class _Count:
             costs = self.below.swept.costs.emissions[:, column]
             high += _number_below(graph, mine, self.ways, costs, reach, up=False)
             self.attention.deadline.check()
+        # of several patterns all must agree, which counts along one column cannot tell
         patterns = len(self.above.reach) // len(np.unique(self.above.objective))
         for column, reach in enumerate(self.above.reach.tolist() if patterns == 1 else []):
             costs = -self.above.swept.costs.emissions[:, column]
@@ -239,6 +240,7 @@ def _count_item(
 ) -> Losing:
     """Count one group's, of a region that is sound."""
     asked = incumbent.objectives
+    # a bound of −g from below is one of g from above
     negated = Objectives(asked.minus, asked.plus, -asked.offsets)
     below = _lower(attention, incumbent, region, asked)
     above = _lower(attention, incumbent, region, negated)
@@ -249,6 +251,7 @@ def _count_item(
         return Losing(0, 0)
     patterns = len(below.least) // len(asked.plus)
     rivals = np.unique(some // patterns)
+    # columns are objective by objective, its patterns side by side
     every = (rivals[:, None] * patterns + np.arange(patterns)).ravel()
     return _Count(
         attention,
@@ -292,7 +295,9 @@ def _number_below(
         node, many = graph.arc_target[arc[which]], many[origin]
         spent = spent[origin] + costs[emission]
         # a path that is on neither side by more than rounding is on the side of the bound
+        # more than rounding of sums of as many costs as a string has symbols
         close = 1e-12 * (abs(spent) + abs(ends[0][node]) + abs(ends[1][node]))
+        # a lower bound counts what is below for certain, an upper one what may be
         slack = close if up else -close
         all_below = spent + ends[1][node] + slack < reach
         some_below = spent + ends[0][node] + slack < reach
@@ -310,6 +315,7 @@ def _merged(
         return node, spent, many
     order = np.lexsort((spent, node))
     node, spent, many = node[order], spent[order], many[order]
+    # nodes share the cells, so that all together they are about `_MERGED`
     step = max(float(spent.max() - spent.min()) / _MERGED * len(np.unique(node)), 1e-300)
     cell = np.floor((spent - spent.min()) / step)
     start = np.flatnonzero((np.diff(node, prepend=-1) != 0) | (np.diff(cell, prepend=-1) != 0))
@@ -333,6 +339,7 @@ def _extreme_to_go(graph: StringGraph, mine: BoolArray, costs: Array, sign: floa
 def paths_to_go(graph: StringGraph, group: int) -> Counts:
     """[nodes] how many paths of a group lead from each node to the end, exactly."""
     size: Any = np.diff(graph.bundle_start).astype(object)
+    # no string of this group passes another's closing bundle
     size[(graph.bundle_group != NO_GROUP) & (graph.bundle_group != group)] = 0
     ways: Counts = np.zeros(graph.n_nodes, dtype=object)
     ways[graph.finals] = 1

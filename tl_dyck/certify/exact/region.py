@@ -99,11 +99,13 @@ class Region:
         at = attention.network.attention_output(Ball.exact(self.centre[:, 0])).mid
         at = at - at.mean(-1, keepdims=True)  # P x at the centre, [I, d]
         length = np.linalg.norm(at, axis=-1, keepdims=True)
+        # shortened by what rounding can have added, so that |u| ≤ 1 holds
         base = (at / np.maximum(length, 1e-300) * (1 - 1e-13))[
             :, None
         ]  # a vector u no longer than 1, [I, 1, d]
         # |P x| ≥ u · P x = Σ E (u · P(W_O v + b_O)) / Z, which is at least C if Σ E
         # (u · P(…) - C) ≥ 0: one path
+        # a little more than C is asked for, for the same reason
         taus = np.full((len(at), 1), -c * (1 + 1e-13))
         clear = attention.sweep(attention.projected, self.items, base, taus).least >= 0
         chosen = np.flatnonzero(clear & (length[:, 0] > c))
@@ -149,6 +151,7 @@ class Region:
         They vary by orders of magnitude where scores are saturated and some strings lack the token
         of the largest one.
         """
+        # a ratio's bound is off by as much as denominators differ
         return np.asarray(self.sound & (self.high < 1e6 * self.low).all(1))
 
     @cached_property
@@ -164,6 +167,7 @@ class Region:
 
     def _moves(self, item: int) -> tuple[Array, Array]:
         """A symbol of weight E / Z moves o by about E / Z (x - o): [S, H], [S, H, width]."""
+        # only an order of importance comes of it: no item is refused here
         low = np.maximum(self.low[item], 1e-290)
         weight: Array = self.attention.weights[self.items.groups[item]] / low
         return weight, self.view.x.mid - self.centre[item]
@@ -229,7 +233,9 @@ class Region:
             d, largest = directions[:, head], self.view.largest[head]
             parts = d @ axes.T
             middle = (bottom + top) / 2
+            # not half the width: the middle is rounded, and must not be trusted to be one
             reach = np.maximum(top - middle, middle - bottom) @ abs(parts).T
+            # what the axes leave of a direction is bounded by sizes alone
             reach += abs(d - parts @ axes) @ largest
             lost = gamma(4 * len(axes) + 20) * ((abs(d) + abs(parts) @ abs(axes)) @ largest)
             value, reach = middle @ parts.T, reach * (1 + 1e-9) + lost

@@ -271,6 +271,7 @@ class Search:
             # is worse
             scale = np.where(least.values < 0, bound.scale_low[:, None], bound.scale_high[:, None])
             found = threshold + least.values / scale
+            # the quotient and the sum, each rounded once
             found -= 4e-16 * (abs(found) + abs(threshold))
             values[:, asked] = np.maximum(values[:, asked], found)
             improve(parts, values)
@@ -360,6 +361,7 @@ class Search:
     def _centres(self, items: Items) -> IntArray:
         """For each item the path with the fewest edits."""
         # option PREFIX = -1 indexes the extra last entry, which is no edit; "" has no other
+        # an edit costs 1, all else 0: the string that is most like the original
         edits = np.append(self.graph.lattice.table[2] != KEEP, False)[self.graph.option]
         costs = emission_costs(
             self.graph,

@@ -93,6 +93,7 @@ class Brancher:
         vectors[self.graph.option[real]] = pull[real]
         number = np.maximum(choices.sum(0), 1)
         mean = choices.T.astype(np.float64) @ vectors / number[:, None]
+        # variance: mean square less the square of the mean
         spread = choices.T @ (vectors**2).sum(1) / number - (mean**2).sum(1)
         step = int(np.where(open_steps, spread, -np.inf).argmax())
         here = np.flatnonzero(choices[:, step])

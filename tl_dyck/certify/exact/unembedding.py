@@ -158,6 +158,7 @@ class Unembedding:
             values = self._near(n.at(piece)).values(n.at(piece))
             least.lower[piece] = (values.mid - values.rad).min(1)
             least.upper[piece] = (values.mid + values.rad).min(1)
+            # a ball is two radii wide
             least.rounding[piece] = 2 * values.rad.max(1)
         return least
 
@@ -178,9 +179,12 @@ class Unembedding:
         d, largest, constant = n.mid.shape[1], lengths.max(), constants.max()
         relative = gamma(d + 8, SINGLE)
         error = length(n.rad + relative * abs(n.mid)) * largest + relative * constant
+        # what underflows in float32 is below 1.2e-38, in each of d products
         error += 1e-36 * d * (1 + length(n.mid) + largest + constant)
         least = values.min(1, keepdims=True)
+        # both may be off by the error; the tenth is for the comparison itself
         near = (values <= least + 2.1 * error).any(0)
+        # float32 overflowed, or rules out less than half: all are as quick
         if not np.isfinite(least + error).all() or 2 * near.sum() > len(self):
             return self
         return self.take(np.flatnonzero(near))

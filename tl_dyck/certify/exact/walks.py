@@ -159,10 +159,13 @@ def _laid_out(network: Network, classes: list[tuple[IntArray, ...]]) -> StringGr
         bundle, symbol = np.nonzero(level.members)
         target = np.full(len(level.source), end) if last else level.target + first[at + 1]
         arcs = level.source + first[at], target, level.bundle
+        # options are the symbols behind BOS, counted through all levels
         option = end_before - ends[0] + symbol
         draft.add(option, emit[symbol][:, None], bundle, arcs, emit[symbol] if last else None)
     rank = [np.full(len(after), at) for at, (after, _) in enumerate(classes)]
+    # levels: of the classes, of the end, and −1 before BOS
     nodes = np.concatenate([*rank, [length], np.full(len(prefix), -1)]).astype(np.int64)
+    # BOS stands on an arc of its own before the first node of level 0
     root = end + 1 if len(prefix) else 0
     lattice = _lattice([level.symbol[0] for level in levels])
     return ordered(network, lattice, symbols, draft, nodes, root, zero + end)

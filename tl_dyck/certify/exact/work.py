@@ -46,6 +46,7 @@ def worth_running(network: Network, lattice: Lattice, n_objectives: int) -> bool
     Strings are counted as if no two choices of edits made the same.
     """
     config, hidden = network.config, _hidden(network)
+    # how many rewritings of each kind there are; of these, at most its budget is chosen
     kinds = lattice.table[2]
     uses = np.bincount(kinds[kinds != KEEP], minlength=len(lattice.budgets)).tolist()
     count = math.prod(
@@ -54,9 +55,11 @@ def worth_running(network: Network, lattice: Lattice, n_objectives: int) -> bool
     )
     each = _running(network, lattice.last_level, n_objectives) + _LISTED
     followed = network.below is not None or config.state != "none"
+    # twice for states, twice for a search's guesses
     laid_out = _LAID_OUT * (1 + followed) * (2 - is_linear(network))
     ends = np.flatnonzero(lattice.table[1] == lattice.last_level)
     last = {lattice.options[i].emits[-1:] for i in ends.tolist()}
+    # additions and comparisons of a column: emissions, and arcs of every node
     costs = 3 * len(lattice.options) + 8 * lattice.n_codes * lattice.last_level
     coordinates = 0 if is_linear(network) else hidden + config.d_model
     bound = _CALLS + _SWEPT * coordinates * config.n_heads * costs
@@ -96,6 +99,7 @@ class Work:
     def enough(self, parts: Sequence[Part], waiting: Sequence[Part]) -> bool:
         """Whether bounds took as much as running all that is open takes; if useless, a tenth."""
         left = sum(part.count for some in (parts, waiting) for part in some)
+        # once bounds have settled something they may take as long as running all that is left
         patience = 1 if self.useful else _PATIENCE
         work = left * self.to_run(len(parts[0].rivals))
         return self.always_listed is None and work <= patience * self.spent
@@ -132,6 +136,7 @@ class Work:
         """The linear bounds of some objectives on one part, and their columns."""
         config = self.network.config
         inner = config.n_heads * config.d_head
+        # ends of denominators; beyond four heads they pay a penalty instead (`columns`)
         patterns = 2 ** min(config.n_heads, 4) if config.n_heads > 1 else 1
         swept = len(self.graph.symbols.tokens) * inner + self._costs
         products = config.d_model * (_hidden(self.network) + inner)

@@ -68,11 +68,13 @@ class NetworkSymbols:
 
     def opening(self, a: int, level: int) -> int:
         """Index of the opening bracket of a type at a level 1..D."""
+        # BOS, then type by type D openings and D closings, as `tokens` is made above
         return self.has_bos + 2 * a * self.language.max_depth + level - 1
 
     def closing(self, a: int, level: int) -> int:
         """Index of the closing bracket that ends a pair of a level 1..D."""
         deepest = self.language.max_depth
+        # closings in the order of the string that goes up and down: the deepest level first
         return self.has_bos + (2 * a + 1) * deepest + deepest - level
 
     def last(self, ending: Ending) -> int:
@@ -91,6 +93,7 @@ class NetworkSymbols:
             counts[0, self.opening(a, level)] += 1
         for level in range(1, deepest + 1):
             for a in range(k):
+                # row 0 is BOS and stack
                 row = counts[1 + (level - 1) * k + a]
                 row[self.opening(a, level)] += 1
                 row[self.closing(a, level)] += 1

@@ -169,6 +169,7 @@ def count_all(
     enough = partial(_is_enough, asked, lengths, tally, until)
     left = np.zeros(tally.complete.shape, dtype=int)
     for shell in waiting:
+        # a length and depth is complete when none of its shells is left
         left[list(shell.lengths), shell.depth] += 1
     tally.complete[list(lengths)] = left[list(lengths)] == 0
 
@@ -177,6 +178,7 @@ def count_all(
             seek(asked, sorted({n for each in waiting for n in each.lengths}), tally, deadline)
         if enough():
             return
+    # what is told is the share of the work, not of the shells
     costs = np.cumsum([shell.cost(profiles) for shell in waiting], dtype=float)
     answers = _answers(asked, waiting, n_jobs, deadline)
     for shell, done, (part, whole) in zip(waiting, costs.tolist(), answers, strict=False):

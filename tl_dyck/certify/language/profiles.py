@@ -152,6 +152,7 @@ class Profiles:
         n = len(pairs)
         levels = np.zeros((n, self.deepest), dtype=np.int64)
         for a in range(self.k):
+            # kinds are level by level, type by type: every k-th is of one type
             levels += pairs[:, a :: self.k]
         return levels
 
@@ -177,16 +178,20 @@ class Profiles:
         """
         d, children, of_type = ending.depth, self.per_level(pairs), pairs
         nodes = np.ones_like(children)
+        # brackets a level further out: those of pairs, and that of the stack, if it reaches so deep
         nodes[:, 1:] = children[:, :-1] + (np.arange(1, self.deepest) <= d)
         if d < self.deepest:
             if ending.closes is None:
+                # the last bracket opens, so it has no children
                 nodes[:, d] -= 1
             else:  # the last pair is given
                 of_type = pairs.copy()
                 of_type[:, d * self.k + ending.closes] -= 1
+                # its place is given, too: it is the last child
                 children[:, d] -= 1
         table = self._factorials(int(2 * children.sum(1).max(initial=0)) + d + 2)
         possible = self.occur(ending, pairs)
+        # where there are none there are no children: 0! over 0!, which is 1
         n = np.maximum(nodes, 1)
         places = table.take(np.maximum(children + n - 1, 0)) - table.take(n - 1)
         same = table.take(np.maximum(of_type, 0))
@@ -206,6 +211,7 @@ class Profiles:
         for n in range(max(wanted, default=-1) + 1):
             if n in wanted:
                 found = max(found, float(best.max()))
+            # entry l − 1 is of level l: into it from l − 1, out of it from l
             up, down = best[:-1] + self._log_open, best[1:] + self._log_close
             best = np.append(down, -np.inf)
             best[1:] = np.maximum(best[1:], up)
@@ -222,6 +228,7 @@ class Profiles:
         stacks = []
         for level in range(1, self.deepest + 1):
             here = opens & (depth == level)  # the last of them is open, if any of the level is
+            # argmax finds the first, so the order is turned round
             last = strings.shape[1] - 1 - here[:, ::-1].argmax(1)
             stacks.append(strings[np.arange(n), last] // 2)
         types = np.stack(stacks, axis=1).tolist()
@@ -267,5 +274,6 @@ class Profiles:
 
     def _factorials(self, n: int) -> Array:
         if len(self._log_factorial) < n + 1:
+            # twice as many as are asked for, so that it seldom happens
             self._log_factorial = np.array([math.lgamma(i + 1) for i in range(2 * n + 2)])
         return self._log_factorial

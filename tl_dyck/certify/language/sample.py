@@ -146,6 +146,7 @@ def _at(
         wrong, doubtful, drawn = wrong + bad, doubtful + open_, drawn + len(strings)
     error = Bounds(0.0, 1.0)
     if drawn:
+        # the lower end as if no doubtful one were wrong, the upper end as if all were
         low, high = (share(k, drawn, level=level) for k in (wrong, wrong + doubtful))
         error = Bounds(low.low, high.high)
     counts = {"n": drawn, "wrong": wrong, "doubtful": doubtful}
@@ -156,6 +157,7 @@ def _draw(asked: Asked, n: int, length: int, generator: torch.Generator) -> Toke
     """Prefixes as the claim weighs them: all, or given that a closing bracket comes next."""
     law = asked.task.distribution
     if asked.claim.closing:
+        # one bracket longer, which closes; it is what is asked for, so it is cut off
         drawn = law.sample_ending_in_close(n, length + 1, mode="prefix", generator=generator)
         return drawn[:, :-1].numpy()
     return law.sample(n, length, mode="prefix", generator=generator).numpy()
@@ -164,6 +166,7 @@ def _draw(asked: Asked, n: int, length: int, generator: torch.Generator) -> Toke
 def _refuse_silent(asked: Asked, length: int) -> None:
     """Refuse a length at which the claim speaks of no prefix."""
     deepest = asked.task.language.max_depth
+    # after an even number of brackets an even number is open
     depths = range(length % 2, min(length, deepest) + 1, 2)
     if not any(asked.claim.speaks_of(depth) for depth in depths):
         raise CertifyError(

@@ -109,10 +109,12 @@ def _by_length(asked: Asked, tally: Tally, lengths: tuple[int, ...]) -> tuple[Le
         if not prefixes:
             continue
         decided = bool(complete[n].all()) and not tally.doubtful.strings[n].any()
+        # a prefix that was drawn and is wrong is not counted, but there is one
         wrong = max(int(tally.wrong.strings[n].sum()), int(n in tally.refuted))
         whole = log_sum(reach[n] + log_weight)
         low = _share(tally.wrong.log_mass[n] + log_weight, whole)
         high = _share(np.where(complete[n], maybe[n], reach[n]) + log_weight, whole)
+        # not 0 where some prefix is wrong, however improbable
         high = 0.0 if decided and not wrong else max(high, _TINY)
         error = Bounds(min(low, high), high)
         wrong = min(wrong, prefixes)
@@ -142,6 +144,7 @@ def _accuracy(asked: Asked, tally: Tally, *, long: bool) -> Bounds | None:
     least, most = np.zeros_like(weights), reach.copy()
     least[:n] = wrong
     most[:n] = np.where(tally.complete[:n], wrong + doubtful, reach[:n])
+    # nothing was learned of any length and depth that the task asks about
     if not ((most - least < reach) & (weights * reach > 0)).any():
         return None
     low, high = (1 - float((weights * wrong).sum()) for wrong in (most, least))

@@ -169,6 +169,7 @@ class Gathered:
             mass = log_sum(log_string[mine] + log_count[mine])
             self.log_mass[place] = np.logaddexp(self.log_mass[place], mass)
             self.strings[place] += _whole_sum(log_count[mine])
+        # of the shortest the likeliest; −∞ is chosen by none
         short = np.where(lengths == lengths.min(), log_string, -np.inf)
         noted = dict.fromkeys(int(at[nats.argmax()]) for nats in (log_string, short))
         self.see(*map(judged.found, noted))
@@ -246,6 +247,7 @@ class Tally:
     def knows_as_likely(self, alike: PrefixFound) -> bool:
         """Whether a prefix is known to be wrong that is as likely."""
         best = self.wrong.likeliest
+        # nats that are equal but for the order of their sums
         return best is not None and best.log_probability >= alike.log_probability - 1e-9
 
     def add(self, other: Tally) -> None:
@@ -283,10 +285,12 @@ class Tally:
 def log_sum(nats: Array) -> float:
     """Log of a sum of numbers, from their logs."""
     top = float(nats.max())
+    # the largest is taken out, so that no exponential overflows; of nothing the log is −∞
     return top if top == -math.inf else top + math.log(float(np.exp(nats - top).sum()))
 
 
 def _whole_sum(nats: Array) -> int:
     """The sum of numbers, from their logs."""
+    # so that the largest fits a float64's integers; what is shifted out is beyond 12 digits
     bits = max(0, int(float(nats.max()) / math.log(2)) - 52)
     return int(np.rint(np.exp(nats - bits * math.log(2))).sum()) << bits

@@ -131,6 +131,21 @@ class LanguageCertificate(Shown):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @property
+    def low(self) -> float:
+        """No prefix has a smaller margin."""
+        return self.margin.low
+
+    @property
+    def high(self) -> float:
+        """The least margin seen, which is that of `worst`."""
+        return self.margin.high
+
+    @property
+    def worst(self) -> PrefixFound | None:
+        """`tightest`, by the name that it has in every verdict."""
+        return self.tightest
+
+    @property
     def proved_to(self) -> int:
         """The claim holds on all prefixes of at most this length; -1 if that is known of none.
 

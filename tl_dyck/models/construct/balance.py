@@ -72,6 +72,7 @@ def _residual(model: DyckTransformer) -> tuple[float, float]:
         )
     queries, keys = _queries_and_keys(model)
     opening, closing = (torch.as_tensor(rows) for rows in StateIndex(language).pairs())
+    # row 0 closes to depth 0, where nothing is left to ask for (docstring)
     asking = closing[1:].flatten()
     if not len(asking):  # D = 1: nothing is open after a closing bracket
         return 0.0, 0.0
@@ -79,6 +80,7 @@ def _residual(model: DyckTransformer) -> tuple[float, float]:
     score = torch.einsum("qhe,khe->hqk", queries[asking], keys) / scale
     # head, closing query, pair
     excess = score[:, :, opening.flatten()] - score[:, :, closing.flatten()]
+    # all closing queries alike: the largest difference of two is largest minus least
     return float((excess.amax(1) - excess.amin(1)).max()), float(score.abs().max())
 
 
@@ -95,8 +97,10 @@ def _queries_and_keys(
     here = torch.arange(len(state))
     n_states = language.d_vocab * (language.max_depth + 1)
     # where it is seen first
+    # len(state) stands for "never": no index is as large, so any place is less
     first = torch.full((n_states,), len(state)).scatter_reduce(0, state, here, "amin")
     off = (stream - stream[first[state]]).abs().max() / stream.abs().max()
+    # room for rounding, by dtype, relative to the largest number
     if off > (1e-4 if model.cfg.dtype == torch.float32 else 1e-8):
         raise ValueError(
             "the balance condition needs a minimal first layer (Assumption 1): in this model the "
@@ -115,6 +119,7 @@ def _strings(language: DyckLanguage, n_ctx: int) -> Int[Tensor, "batch pos"]:
             f"strings that visit every depth have {2 * deepest + 1} tokens, "
             f"but the model's n_ctx is {n_ctx}"
         )
+    # 2 D brackets go up and down once: four times, so that states stand in other places too
     length = min(8 * deepest, n_ctx - 1)
     nested = visit_all(language)[:, 1:].repeat(1, 4)[:, :length]
     generator = torch.Generator().manual_seed(0)

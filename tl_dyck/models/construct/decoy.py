@@ -77,6 +77,7 @@ def decoy_head(model: Model, pattern: str | PatternFunction | Tensor, *, layer: 
     # those on attention layers would be lost, so none are kept
     clone.reset_hooks(including_permanent=True)
     clone.cfg.n_heads += 1
+    # W_Q, W_K, W_V and W_O of one head, in every layer: all layers have as many heads
     added = n_layers * 4 * clone.cfg.d_model * clone.cfg.d_head
     clone.cfg.n_params = (clone.cfg.n_params or 0) + added
     for index, block in enumerate(clone.blocks):

@@ -107,9 +107,12 @@ def write_decoder(
         write: coordinate that receives 0 or 1.
         margin: positive.
     """
+    # x from margin / 4 to 3 margin / 4 takes y from 1 down to 0: a distance of margin / 2
     slope = 2 / margin
     closed = slope + 2  # y <= 1.5 + slope for x >= -1, so y < 0 where the gate is shut
     for offset, sign in ((0, 1.0), (1, -1.0)):
+        # y = 1.5 − slope · x − closed · (1 − gate): the gate's 1 is in the bias, its part in W_in.
+        # The second unit is y − 1, and relu(y) − relu(y − 1) is y, cut at 0 and 1
         mlp.W_in[read, unit + offset] = -slope
         mlp.W_in[gate, unit + offset] = closed
         mlp.b_in[unit + offset] = 1.5 - closed - offset
@@ -134,8 +137,10 @@ def write_unembed(
     k, deepest = language.n_types, language.max_depth
     opens, closes = list(range(0, 2 * k, 2)), list(range(1, 2 * k, 2))
     W_U = torch.zeros(model.unembed.W_U.shape, dtype=torch.float64)
+    # nothing is open: an opening bracket for certain, whatever q is
     W_U[[states.bos, *states.at_depth(0)], :] = _row(language, opens, 1.0, [])
     for depth in range(1, deepest + 1):
+        # at depth D no bracket may open
         chance_open = q if depth < deepest else 0.0
         for state in states.at_depth(depth):
             W_U[state, :] = _row(language, opens, chance_open, closes)
@@ -143,6 +148,7 @@ def write_unembed(
             if opening_knows_type:
                 W_U[states.open(t, depth), :] = _row(language, opens, chance_open, [closes[t]])
     for t in range(k):
+        # states give every closing bracket the logit of the right one; the MLP takes k − 1 away
         W_U[excluded[t], closes[t]] = NEVER
     model.unembed.W_U.copy_(W_U)
 
@@ -158,5 +164,6 @@ def _row(
     if chance_open > 0:
         row[opens] = math.log(chance_open / len(opens))
     if closes:
+        # not divided by their number: one of them is left in the end
         row[closes] = math.log1p(-chance_open)
     return row

@@ -90,6 +90,7 @@ class Plan:
     @property
     def depth(self) -> int:
         """Blocks needed."""
+        # two blocks a layer, one for the logits; one if the embedding has weights, one if idle
         return 2 * self.n_layers + 1 + self.token_embedding + (self.idle is not None)
 
     @property
@@ -130,6 +131,7 @@ class Plan:
 
         A relu lets one sign through.
         """
+        # two signs and a tenth more: 2.2, in whole numbers, rounded up
         return -(-22 * items * self._groups // 10)
 
     @property
@@ -142,6 +144,7 @@ class Plan:
 
     def items(self, d_head: int, d_mlp: int) -> int:
         """Items per weight that a network has room for."""
+        # the inverse of both, rounded down
         return min(d_head // (self.d_model + 1), 10 * d_mlp // (22 * self._groups))
 
 
@@ -199,5 +202,6 @@ def random_network(
         for parameter in model.parameters():
             if parameter.requires_grad:
                 draw = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
+                # [0, 1) to [−scale, scale)
                 parameter.copy_((2 * draw - 1) * scale)
     return model

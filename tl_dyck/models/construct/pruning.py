@@ -146,6 +146,7 @@ def check_bound(pruning: Pruning, plan: Plan, epsilon: float) -> None:
     if pruning.bound <= epsilon:
         return
     # One more item halves the error of a weight, and the bound is proportional to it
+    # two to spare: an item halves the error on average, not each time
     items = pruning.items + math.ceil(math.log2(pruning.bound / epsilon)) + 2
     message = (
         f"with {pruning.items} random products per weight, logits can be off by "
@@ -191,6 +192,7 @@ def prune(
         errors.append(LayerErrors(scores, values, spectral_norm(w_in), spectral_norm(w_out)))
         hooks.append((f"blocks.{index}.hook_resid_post", f"blocks.{second}.hook_resid_post"))
     # A linear map, then one random weight per logit
+    # pruning cannot change a logit's own weight: what comes before is divided by it
     W_U = network.unembed.W_U.detach().double().cpu()[plan.logits]
     logits, tokens = _one_each(W_U.T), torch.arange(plan.d_vocab)
     rows, read = plan.logits.start + logits, W_U[logits, tokens]
@@ -234,6 +236,7 @@ def _one_each(weights: Float[Tensor, "token choice"]) -> Int[Tensor, " token"]:
     chosen = torch.zeros(len(left), dtype=torch.int64)
     for token in range(len(left)):
         chosen[token] = left[token].argmax()
+        # below all sizes, so that no other row takes the column
         left[:, chosen[token]] = -1
     return chosen
 
@@ -273,6 +276,7 @@ def _fit_attention(
             masks[f"blocks.{block}.attn.W_{name}"][head, :d_model] = mask[:-1]
             masks[f"blocks.{block}.attn.b_{name}"][head] = mask[-1]
         masks[f"blocks.{block}.attn.W_O"][head, :, :d_model] = fit_values.second
+        # M was fitted times the scale, which attention divides by
         scores.append(spectral_norm(fit_scores.error) / scale)
         values.append(spectral_norm(fit_values.error))
     return scores, values

@@ -82,14 +82,19 @@ def write_second_layer(block: Any, states: States, to: StackCoordinates) -> floa
     opening, closing = (torch.tensor(rows.T.copy()) for rows in states.pairs())
     shift = torch.zeros(opening.shape, dtype=torch.float64)
     if deepest > 1:
+        # by Eq. 11 all rows are equal, up to rounding
         shift = (score[:, opening] - score[:, closing]).mean(0)  # c, [type, depth]
     W_V, W_O = block.attn.W_V[0], block.attn.W_O[0]
     for head_dim, coordinate in enumerate(to.values):
+        # W_O copies a value to its coordinate, and its negative to the sink: mean 0 for P⊥
         W_O[head_dim, coordinate], W_O[head_dim, to.sink] = 1, -1
         if coordinate == to.bos:
+            # BOS is never closed: its value stays, so that the sum is not 0 where all else cancels
             W_V[states.bos, head_dim] = 1
             continue
         t, d = divmod(head_dim, deepest)
+        # a pair's weights are in the ratio e^c : 1, so values e^(−c/2) and −e^(c/2) cancel; of an
+        # open bracket alone e^((s_open + s_close) / 2) is left, in which no side is preferred
         W_V[opening[t, d], head_dim] = torch.exp(-shift[t, d] / 2)
         W_V[closing[t, d], head_dim] = -torch.exp(shift[t, d] / 2)
 
@@ -100,13 +105,17 @@ def write_second_layer(block: Any, states: States, to: StackCoordinates) -> floa
         "(kind depth) ... -> kind depth ..."  # a query closes a bracket of a kind, at a depth
     )
     # of f(t, d)
+    # which is the geometric mean of both weights, see the values above
     weight = rearrange((relative[:, opening] * relative[:, closing]).sqrt(), of_queries, kind=k)
     bos = rearrange(relative[:, states.bos], of_queries, kind=k)
     unit, weakest = 0, 1.0
     for depth in range(1, deepest):
         at, at_bos = weight[:, depth - 1], bos[:, depth - 1]  # query's type (, type, depth − 1)
+        # a stack has one bracket of each level; which type weighs most is the worst case
         below = at[:, :, :depth].amax(1)  # the heaviest stack of this depth
+        # what the sink gets, with the other sign
         total = below.sum(-1) + at_bos
+        # the norm that LN_C divides by: coordinates of levels, of BOS, of the sink;
         norm = (below.square().sum(-1) + at_bos.square() + total.square()).sqrt()  # an upper bound
         for t in range(k):
             top = at[:, t, depth - 1]
@@ -117,6 +126,7 @@ def write_second_layer(block: Any, states: States, to: StackCoordinates) -> floa
                 read=to.stack[t][depth - 1],
                 gate=states.at_depth(depth, opening=False),
                 write=to.excluded[t],
+                # what the top of the stack has behind LN_C, at least, whatever lies below it
                 margin=float((top / norm).min()),
             )
     return weakest

@@ -181,6 +181,7 @@ def balanced(
     for weight, drawn in zip(
         (attn.W_Q, attn.W_K), _balanced_weights(states, seed, spread), strict=True
     ):
+        # states come first in the stream; what else is there has no part in a score
         weight[0, : states.size].copy_(drawn)
     weakest = write_second_layer(model.blocks[0], states, to)
     # Rounding errors of n terms that ought to cancel, each at most the largest weight
@@ -205,6 +206,8 @@ def _balanced_weights(
     """
     language, n_states = states.language, states.size
     generator = torch.Generator().manual_seed(seed)
+    # a score is Σ over n dimensions of products of two such numbers, over √n (attn_scale):
+    # its deviation is that of one product, √spread · √spread
     drawn = torch.randn(
         2, n_states, n_states, generator=generator, dtype=torch.float64
     ) * math.sqrt(spread)
@@ -212,12 +215,14 @@ def _balanced_weights(
     queries = W_Q[states.closing]
     if len(queries) > 1:
         # Eq. 11: key differences of pairs are orthogonal to query differences of closing brackets
+        # n queries differ in at most n − 1 directions; Vh has them orthonormal, largest first
         directions = torch.linalg.svd(queries - queries.mean(0), full_matrices=False).Vh[
             : len(queries) - 1
         ]
         for t in range(language.n_types):
             for depth in range(1, language.max_depth + 1):
                 opening, closing = states.open(t, depth), states.close(t, depth - 1)
+                # half to each of a pair: the difference loses all of it, and neither is preferred
                 excess = (W_K[opening] - W_K[closing]) @ directions.T @ directions / 2
                 W_K[opening] -= excess
                 W_K[closing] += excess
@@ -287,29 +292,59 @@ def stack(
         dtype=dtype,
         device=device,
     )
-    attn = model.blocks[0].attn
+    to = [*types, bos]
+    _write_top_of_stack(model.blocks[0].attn, states, to, sink, position, gap, n_ctx)
+    unit = 0
+    # the top of the stack is asked for wherever something is open, after opening brackets too
+    gate = [state for depth in range(1, deepest + 1) for state in states.at_depth(depth)]
+    for t in range(k):
+        unit = write_decoder(
+            # √0.5 is what the coordinate of the type on top has (above); 0 is what others have
+            model.blocks[0].mlp,
+            unit,
+            types[t],
+            gate,
+            excluded[t],
+            margin=math.sqrt(0.5),
+        )
+    write_unembed(model, states, excluded, q, opening_knows_type=False)
+    return model
+
+
+def _write_top_of_stack(
+    attn: Any,
+    states: States,
+    to: list[int],
+    sink: int,
+    position: int,
+    gap: float,
+    n_ctx: int,
+) -> None:
+    """Attention to the top of the stack: its type is written to a coordinate of `to`, BOS last."""
+    k, deepest = states.language.n_types, states.language.max_depth
     W_Q, W_K, W_V, W_O = (weight[0] for weight in (attn.W_Q, attn.W_K, attn.W_V, attn.W_O))
-    # The wrong depth must lose even if it is n_ctx positions later and there are n_ctx of it
+    # The wrong depth must lose even if it is n_ctx positions later and there are n_ctx of it:
+    # n_ctx positions are worth n_ctx · gap / 2 (below), one more gap is what is asked for, and
+    # log n_ctx outweighs that there may be n_ctx such keys, whose weights add up
     match = gap * (n_ctx / 2 + 1) + math.log(n_ctx)
     for depth in range(deepest + 1):
+        # W_QK: a query of depth d is e_d times the scale, which divides the score again; so a
+        # key's score is its own entry d: `match` for what opened depth d, 0 for all others
         W_Q[states.at_depth(depth), depth] = attn.attn_scale
         W_K[[states.open(t, depth) for t in range(k)] if depth else states.bos, depth] = match
+    # BOS asks as depth 0 does, and finds itself
     W_Q[states.bos, 0] = attn.attn_scale
+    # one more dimension, in which every query is the same: the key says how late it stands
     attn.b_Q[0, deepest + 1] = attn.attn_scale
+    # the position is i / n_ctx, so i is worth gap · i / 2; what opens one depth is two apart
     W_K[position, deepest + 1] = gap * n_ctx / 2  # `gap` for two positions
-    for head_dim, coordinate in enumerate([*types, bos]):
+    # W_OV: a key of type t adds 1 to the coordinate of t and −1 to the sink. The sum is 0, so P⊥
+    # takes nothing away, and what is attended to alone has norm √2: LN_C makes it 1 / √2
+    for head_dim, coordinate in enumerate(to):
         keys = (
             states.bos
-            if coordinate == bos
+            if coordinate == to[-1]
             else [states.open(head_dim, d) for d in range(1, deepest + 1)]
         )
         W_V[keys, head_dim] = W_O[head_dim, coordinate] = 1
         W_O[head_dim, sink] = -1
-    unit = 0
-    gate = [state for depth in range(1, deepest + 1) for state in states.at_depth(depth)]
-    for t in range(k):
-        unit = write_decoder(
-            model.blocks[0].mlp, unit, types[t], gate, excluded[t], margin=math.sqrt(0.5)
-        )
-    write_unembed(model, states, excluded, q, opening_knows_type=False)
-    return model

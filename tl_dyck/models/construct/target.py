@@ -74,6 +74,7 @@ def read_target(
         if index < cfg.n_layers:
             attn: Any = blocks[index].attn
             mlp: Any = blocks[index].mlp
+            # the bias is the last row of the padded matrix, wherever the padding begins
             rows = [*range(cfg.d_model), d_model]
             for head in range(cfg.n_heads):
                 W_Q, W_K, W_V = (
@@ -91,6 +92,7 @@ def read_target(
                 scores[head][torch.tensor(rows)[:, None], torch.tensor(rows)] = (
                     W_Q @ W_K.T / float(attn.attn_scale)
                 )
+                # P⊥: LN_C takes the mean away, so that what is compared has none
                 values[head][rows, : cfg.d_model] = value - value.mean(1, keepdim=True)
             w_in[rows, : cfg.d_mlp] = torch.cat([mlp.W_in, mlp.b_in[None]]).detach().double().cpu()
             rows_out = [*range(len(mlp.b_in)), d_mlp]
