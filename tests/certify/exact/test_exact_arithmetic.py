@@ -17,7 +17,7 @@ from tl_dyck.certify.exact.functional import Functional, Linear
 from tl_dyck.certify.exact.mlp import Mlp
 from tl_dyck.certify.exact.stages import Normed, Shifted, SquareRange, Stage
 
-D, K, I = 4, 3, 2  # coordinates, functionals, items
+D, K, N = 4, 3, 2  # coordinates, functionals, items
 TINY = 1e-12
 ROUNDED = Fraction(1 + 2**-50)  # slacks are added up in float64 themselves, to the nearest
 
@@ -40,12 +40,12 @@ def drawn(rng: np.random.Generator, *shape: int) -> Array:
     return np.where(rng.random(shape) < 0.3, rng.integers(-1, 2, size=shape), value)
 
 
-def functional(rng: np.random.Generator, items: int = I, *, slack: float = 0.0) -> Functional:
+def functional(rng: np.random.Generator, items: int = N, *, slack: float = 0.0) -> Functional:
     return Functional(drawn(rng, items, K, D), drawn(rng, items, K), np.full((items, K), slack))
 
 
 def applied(f: Functional, v: Array) -> np.ndarray:
-    """coef · v + const in fractions, [I, K]; v is [I, d]."""
+    """coef · v + const in fractions, [N, K]; v is [N, d]."""
     coef = np.broadcast_to(f.coef, (len(v), *f.coef.shape[1:]))
     return (exact(coef) * exact(v)[:, None]).sum(-1) + exact(f.const)
 
@@ -61,11 +61,11 @@ def off(found: Functional, v: Array, wanted: np.ndarray, given: float = 0.0) -> 
 @pytest.mark.parametrize("seed", range(20))
 def test_sums_multiples_and_constants_of_functionals(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    f, g, v = functional(rng, slack=0.5), functional(rng, slack=0.25), drawn(rng, I, D)
+    f, g, v = functional(rng, slack=0.5), functional(rng, slack=0.25), drawn(rng, N, D)
     size = abs(v)[:, None]
     off(f.plus(g, size), v, applied(f, v) + applied(g, v), 0.75)
     off(f.negated(), v, -applied(f, v), 0.5)
-    a, b = drawn(rng, I, K), drawn(rng, I, K)
+    a, b = drawn(rng, N, K), drawn(rng, N, K)
     off(f.shifted(a, b), v, applied(f, v) + exact(a) + exact(b), 0.5)
     off(f.shifted(a), v, applied(f, v) + exact(a), 0.5)
 
@@ -73,7 +73,7 @@ def test_sums_multiples_and_constants_of_functionals(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_product_is_that_of_the_coefficients_alone(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    f, v, factor = functional(rng, slack=0.5), drawn(rng, I, D), drawn(rng, I, K, 1)
+    f, v, factor = functional(rng, slack=0.5), drawn(rng, N, D), drawn(rng, N, K, 1)
     found = f.times(factor, abs(v)[:, None])
     # constants and slack are the callers' to add: none is left here
     off(found, v, (exact(f.coef) * exact(factor) * exact(v)[:, None]).sum(-1))
@@ -82,7 +82,7 @@ def test_a_product_is_that_of_the_coefficients_alone(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_functionals_are_carried_through_matrices_scales_and_means(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    f, v = functional(rng, slack=0.5), drawn(rng, I, D)
+    f, v = functional(rng, slack=0.5), drawn(rng, N, D)
     size = abs(v)[:, None]
     w, b = drawn(rng, D, D), drawn(rng, D)
     before = (exact(v)[:, :, None] * exact(w)).sum(1) + exact(b)
@@ -109,7 +109,7 @@ def test_functionals_are_carried_through_matrices_scales_and_means(seed: int) ->
 @pytest.mark.parametrize("seed", range(10))
 def test_errors_of_weights_cost_what_they_can_do_at_worst(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    f, v = functional(rng, slack=0.5), drawn(rng, I, D)
+    f, v = functional(rng, slack=0.5), drawn(rng, N, D)
     w, b = Ball(drawn(rng, D, D), rng.random((D, D))), Ball(drawn(rng, D), rng.random(D))
     found, size = f.through(w, b, abs(v)[:, None]), abs(v)[:, None]
     worst = 0.5 + (abs(f.coef) @ w.rad.T * size).sum(-1) + abs(f.coef) @ b.rad
@@ -125,7 +125,7 @@ def test_errors_of_weights_cost_what_they_can_do_at_worst(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_a_sum_of_linear_functionals_of_outputs(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    o = drawn(rng, I, 1, D)
+    o = drawn(rng, N, 1, D)
     f, g = functional(rng, slack=0.5), functional(rng, slack=0.25)
     parts = [Linear(each.coef[:, :, None], each.const, each.slack) for each in (f, g)]
     found = parts[0].plus(parts[1], abs(o))
@@ -138,7 +138,7 @@ def test_a_sum_of_linear_functionals_of_outputs(seed: int) -> None:
 
 
 class Listed(Stage):
-    """A vector that takes the values of a list, [I, n, d]: its strings are these."""
+    """A vector that takes the values of a list, [N, n, d]: its strings are these."""
 
     is_centred, exact = False, True
 
@@ -160,12 +160,12 @@ class Listed(Stage):
 
 
 def listed(rng: np.random.Generator, spread: float) -> Array:
-    at = rng.normal(size=(I, 1, D)) + np.array([1.0, -1.0, 0.5, 0.0])
-    return at + spread * rng.uniform(-1, 1, size=(I, 6, D)) * (np.arange(6)[:, None] > 0)
+    at = rng.normal(size=(N, 1, D)) + np.array([1.0, -1.0, 0.5, 0.0])
+    return at + spread * rng.uniform(-1, 1, size=(N, 6, D)) * (np.arange(6)[:, None] > 0)
 
 
 def check(stage: Stage, inputs: Array, f: Functional, wanted: np.ndarray, room: float) -> None:
-    """Wanted [I, n, K] lies in the ranges and above the linear bound, which is no further than
+    """Wanted [N, n, K] lies in the ranges and above the linear bound, which is no further than
     `room` below its least."""
     low, high = stage.ranges(f)
     assert (exact(low)[:, None] <= wanted).all()
@@ -206,7 +206,7 @@ def test_a_norm_is_bounded_from_both_sides(
     values = listed(rng, spread)
     factor, eps, floor = norm
     stage = Normed(Listed(values), factor=factor, eps=eps, floor=floor)
-    f = Functional(rng.normal(size=(I, K, D)), rng.normal(size=(I, K)), np.zeros((I, K)))
+    f = Functional(rng.normal(size=(N, K, D)), rng.normal(size=(N, K)), np.zeros((N, K)))
     n = normed(values, factor, eps, floor)
     wanted = (exact(f.coef)[:, None] * n[:, :, None]).sum(-1) + exact(f.const)[:, None]
     check(stage, values, f, wanted, room)
@@ -236,8 +236,8 @@ def test_a_square_lies_in_its_range_and_near_its_tangent(seed: int, spread: floa
 @pytest.mark.parametrize("seed", range(5))
 def test_a_shift_adds_what_the_last_symbol_adds(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    values, r = listed(rng, 0.5), Ball(rng.normal(size=(I, D)), rng.random((I, D)) / 8)
-    f = Functional(rng.normal(size=(I, K, D)), rng.normal(size=(I, K)), np.zeros((I, K)))
+    values, r = listed(rng, 0.5), Ball(rng.normal(size=(N, D)), rng.random((N, D)) / 8)
+    f = Functional(rng.normal(size=(N, K, D)), rng.normal(size=(N, K)), np.zeros((N, K)))
     low, high = Shifted(Listed(values), r).ranges(f)
     value = np.einsum("ikd,ind->ikn", f.coef, values + r.mid[:, None]) + f.const[..., None]
     lost = np.einsum("ikd,id->ik", abs(f.coef), r.rad)
@@ -280,7 +280,7 @@ def test_a_hidden_layer_of_relus_is_bounded_from_both_sides(
     n = x * exact(scale) + exact(shift) if scaled else x
     pre = (n[..., None] * w["W_in"]).sum(-2) + w["b_in"]
     out = x + (np.maximum(pre, Fraction(0))[..., None] * w["W_out"]).sum(-2) + w["b_out"]
-    f = Functional(rng.normal(size=(I, K, D)), rng.normal(size=(I, K)), np.zeros((I, K)))
+    f = Functional(rng.normal(size=(N, K, D)), rng.normal(size=(N, K)), np.zeros((N, K)))
     wanted = (exact(f.coef)[:, None] * out[:, :, None]).sum(-1) + exact(f.const)[:, None]
     near = float(abs(pre[:, :, 1:]).min()) > 8 * spread  # no unit bends: nothing is lost
     check(stage, values, f, wanted, 1e-9 if near else 40 * room)
