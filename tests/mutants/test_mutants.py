@@ -14,3 +14,22 @@ def test_what_a_mutant_replaces_stands_once_in_its_file(mutant: dict[str, str]) 
     assert (ROOT / mutant["file"]).read_text(encoding="utf-8").count(mutant["is"]) == 1
     for test in mutant["tests"].split():
         assert (ROOT / test.partition("::")[0]).exists()
+
+
+def test_the_page_counts_the_checkers_mutants() -> None:
+    files = [mutant["file"] for mutant in load()]
+    page = (ROOT / "docs" / "certify_language.md").read_text(encoding="utf-8")
+    assert f"breaks them in {sum('check_' in file for file in files)} ways" in page
+    assert f"all {sum('check_two_layers' in file for file in files)} mutants" in page
+
+
+ENGINE = [
+    *(f"exact/{name}" for name in ("functional", "stages", "mlp", "region", "columns")),
+    *(f"exact/{name}" for name in ("attention", "single", "loss_counts", "layout", "walks")),
+    *(f"language/{name}" for name in ("forms", "boxes", "shells")),
+]
+
+
+@pytest.mark.parametrize("name", ENGINE)
+def test_each_module_of_the_engine_has_mutants(name: str) -> None:
+    assert sum(mutant["file"] == f"tl_dyck/certify/{name}.py" for mutant in load()) >= 2

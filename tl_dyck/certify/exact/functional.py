@@ -3,6 +3,9 @@
 A functional's coefficients are the float64 numbers they are; what may be wrong is only that they
 stand for slightly different ones. That difference, times the largest size of the vector they act
 on, is bounded at each step (γ_n times the sum of absolute values) and collected in `slack`.
+
+`size`, wherever it is asked for, bounds |v| for the vector that the *result* acts on. Slacks are
+added up in float64, to the nearest: `Readout` widens the last one by 1e-9, which covers that.
 """
 
 from __future__ import annotations
