@@ -27,7 +27,7 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 WANDB_MODE=disabled
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study test test-cpus test-oldest test-newest test-packages fuzz mutants lint types format bench docs dist outputs readme-figures constraints clean distclean
+.PHONY: help setup study test test-types test-slow test-cpus test-oldest test-newest test-packages fuzz mutants lint types format bench docs dist outputs readme-figures constraints clean distclean
 
 help: ## show this list
 	@echo "make TARGET [ARGS=...]; the targets are:"
@@ -38,8 +38,16 @@ setup: $(READY) ## make the virtual environment in .venv (the other targets do s
 study: $(READY) ## train, probe and report: the main job
 	$(BIN)/tl-dyck study $(ARGS)
 
-test: $(READY) ## run the tests
-	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+PYTEST = $(OFFLINE) $(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25
+
+test: $(READY) ## run the tests, but for those that repeat at full size what these show
+	$(PYTEST) -m 'not slow' $(ARGS)
+
+test-types: $(READY) ## the same, with annotations checked at every call
+	TL_DYCK_TEST_TYPES=1 $(PYTEST) -m 'not slow' $(ARGS)
+
+test-slow: $(READY) ## run the tests that repeat at full size what `make test` shows at small size
+	$(PYTEST) -m slow $(ARGS)
 
 test-cpus: $(READY) ## run the tests of bitwise promises under several CPU settings
 	$(OFFLINE) bash .ci/test-cpus $(BIN)/python $(ARGS)
