@@ -62,9 +62,9 @@ test-packages: $(READY) ## hold the judge's adapters to the packages they adapt,
 	$(OFFLINE) $(ONE_THREAD) bash .ci/test-versions packages $(BIN)/uv $(ARGS)
 
 fuzz: $(READY) ## kill sweeps at random moments; hold the exact certifier and proofs to enumeration on tens of thousands of cases
-	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_sweep.py
-	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_certify.py --jobs $(JOBS) $(ARGS)
-	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_proofs.py
+	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tools/fuzz_sweep.py
+	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tools/fuzz_certify.py --jobs $(JOBS) $(ARGS)
+	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tools/fuzz_proofs.py
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m tests.certify.proofs.changed
 
 mutants: $(READY) ## break formulas, one at a time, and see tests fail (hours for all; ARGS="--only NAME" for some)
@@ -136,7 +136,7 @@ constraints: $(READY) ## resolve constraints.txt and requirements/ again (needs 
 
 clean: ## remove caches and build products; keeps .venv and results
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
-	find tl_dyck hooks tests demos -name __pycache__ -type d -prune -exec rm -rf {} +
+	find tl_dyck hooks tests tools demos -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the virtual environments as well
 	rm -rf '$(VENV)' .venv-oldest .venv-newest .venv-packages .venv-tl-*
