@@ -40,7 +40,7 @@ if os.environ["TL_DYCK_TEST_THREADS"] == "1":
     torch.set_num_threads(1)
 
 # `make test-types` checks annotations at every call, in every module that has shapes; the types of
-# the others are mypy's. It takes a third to a half more time, so `make test` does not. (Not by the
+# the others are mypy's. It takes up to 30 % more time, so `make test` does not. (Not by the
 # option --jaxtyping-packages: older releases of jaxtyping read it after the conftest.py of the
 # folders that the command line names.)
 ROOT = Path(__file__).parents[1]
