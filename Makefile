@@ -27,7 +27,7 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 WANDB_MODE=disabled
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study test test-cpus test-oldest test-newest test-packages fuzz mutants lint types format bench docs dist outputs readme-figures constraints clean distclean
+.PHONY: help setup study test test-types test-slow test-cpus test-oldest test-newest test-packages fuzz mutants lint types format bench docs dist outputs readme-figures constraints clean distclean
 
 help: ## show this list
 	@echo "make TARGET [ARGS=...]; the targets are:"
@@ -38,8 +38,16 @@ setup: $(READY) ## make the virtual environment in .venv (the other targets do s
 study: $(READY) ## train, probe and report: the main job
 	$(BIN)/tl-dyck study $(ARGS)
 
-test: $(READY) ## run the tests
-	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+PYTEST = $(OFFLINE) $(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=25
+
+test: $(READY) ## run the tests, but for those that repeat at full size what these show
+	$(PYTEST) -m 'not slow' $(ARGS)
+
+test-types: $(READY) ## the same, with annotations checked at every call
+	TL_DYCK_TEST_TYPES=1 $(PYTEST) -m 'not slow' $(ARGS)
+
+test-slow: $(READY) ## run the tests that repeat at full size what `make test` shows at small size
+	$(PYTEST) -m slow $(ARGS)
 
 test-cpus: $(READY) ## run the tests of bitwise promises under several CPU settings
 	$(OFFLINE) bash .ci/test-cpus $(BIN)/python $(ARGS)
@@ -54,9 +62,9 @@ test-packages: $(READY) ## hold the judge's adapters to the packages they adapt,
 	$(OFFLINE) $(ONE_THREAD) bash .ci/test-versions packages $(BIN)/uv $(ARGS)
 
 fuzz: $(READY) ## kill sweeps at random moments; hold the exact certifier and proofs to enumeration on tens of thousands of cases
-	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_sweep.py
-	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_certify.py --jobs $(JOBS) $(ARGS)
-	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tests/fuzz_proofs.py
+	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tools/fuzz_sweep.py
+	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tools/fuzz_certify.py --jobs $(JOBS) $(ARGS)
+	$(OFFLINE) $(ONE_THREAD) $(BIN)/python tools/fuzz_proofs.py
 	$(OFFLINE) $(ONE_THREAD) $(BIN)/python -m tests.certify.proofs.changed
 
 mutants: $(READY) ## break formulas, one at a time, and see tests fail (hours for all; ARGS="--only NAME" for some)
@@ -128,7 +136,7 @@ constraints: $(READY) ## resolve constraints.txt and requirements/ again (needs 
 
 clean: ## remove caches and build products; keeps .venv and results
 	rm -rf build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .benchmarks
-	find tl_dyck hooks tests demos -name __pycache__ -type d -prune -exec rm -rf {} +
+	find tl_dyck hooks tests tools demos -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the virtual environments as well
 	rm -rf '$(VENV)' .venv-oldest .venv-newest .venv-packages .venv-tl-*

@@ -1,4 +1,4 @@
-"""What holds for every test: offline, one thread, types checked, reproducible, no global RNG."""
+"""What holds for every test: offline, one thread, reproducible, no global RNG."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ if threading.current_thread() is threading.main_thread():
 if os.environ["TL_DYCK_TEST_THREADS"] == "1":
     torch.set_num_threads(1)
 
-# Annotations are checked at every call while tests run, in every module that has shapes; the types
-# of the others are mypy's. (Not by the option --jaxtyping-packages: older releases of jaxtyping
-# read it after the conftest.py of the folders that the command line names.)
+# `make test-types` checks annotations at every call, in every module that has shapes; the types of
+# the others are mypy's. It takes up to 30 % more time, so `make test` does not. (Not by the
+# option --jaxtyping-packages: older releases of jaxtyping read it after the conftest.py of the
+# folders that the command line names.)
 ROOT = Path(__file__).parents[1]
 SHAPED = [
     ".".join(path.relative_to(root).with_suffix("").parts)
@@ -49,7 +50,8 @@ SHAPED = [
     for path in root.glob("tl_dyck*/**/*.py")
     if path.stem != "__init__" and "jaxtyping" in path.read_text(encoding="utf-8")
 ]
-install_import_hook(SHAPED, "beartype.beartype")
+if os.environ.get("TL_DYCK_TEST_TYPES") == "1":
+    install_import_hook(SHAPED, "beartype.beartype")
 
 # The same examples on every run; HYPOTHESIS_PROFILE=explore looks at others (and so, for longer, do
 # the fuzz scripts). No health check of speed: how fast an example is drawn depends on what else the

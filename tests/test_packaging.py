@@ -115,6 +115,7 @@ def test_source_archive_builds_the_same_wheel(wheel: dict[str, bytes], tmp_path:
         "LICENSE",
         "CHANGELOG.md",
         "tests/conftest.py",
+        "tools/fuzz_proofs.py",
         ".ci/run",
     ):
         assert (source / path).is_file(), path

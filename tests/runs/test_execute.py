@@ -277,7 +277,7 @@ run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.slow, n_jobs=1, progress=F
 
 
 def test_kill_9(tmp_path):
-    """Writers killed at 12 random moments, and 12 pairs; ``tests/fuzz_sweep.py`` does hundreds."""
+    """Writers killed at 12 random moments, and 12 pairs; ``tools/fuzz_sweep.py`` does hundreds."""
     code = f"""
 from pathlib import Path
 for writers in (1, 2):

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz_proofs import CASES, run_case
+from tools.fuzz_proofs import CASES, run_case
 
 
 @pytest.mark.parametrize("kind", [0, 2, 3], ids=lambda kind: CASES[kind].__name__)
 @settings(max_examples=12)
 @given(st.integers(0, 10**6))
 def test_what_holds_has_a_proof_that_is_accepted_and_nothing_else_has(kind, number):
-    """As `tests/fuzz_proofs.py` does for the night: near ties of every kind, by enumeration."""
+    """As `tools/fuzz_proofs.py` does for the night: near ties of every kind, by enumeration."""
     assert ": " in run_case(number * len(CASES) + kind)

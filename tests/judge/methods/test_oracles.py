@@ -14,8 +14,17 @@ from tl_dyck_hooks.methods import adaptation, edges, gradients, interventions
 #: What scores 0.5 or 1 by what it is told, and reads no model: `test_scoring` holds them to that.
 CONTROLS = {name for name in OWN if methods.get(name).__module__.endswith("controls")}
 
+#: The listing of a model of full size; "exact" and "broken" show yes and no on small ones.
+SLOW = {("certificate", "balanced")}
+
 PAIRS = [
-    pytest.param(name, oracle, case, id=f"{name}, {oracle.by}, {case}")
+    pytest.param(
+        name,
+        oracle,
+        case,
+        id=f"{name}, {oracle.by}, {case}",
+        marks=[pytest.mark.slow] if (name, case) in SLOW else [],
+    )
     for name, oracles in ORACLES.items()
     for oracle in oracles
     for case in oracle.cases

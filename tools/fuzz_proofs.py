@@ -2,7 +2,7 @@
 
 For the night.
 
-    python tests/fuzz_proofs.py --cases 2000
+    python tools/fuzz_proofs.py --cases 2000
 
 Each case is made from its number alone, so one that fails is found again with
 ``--first NUMBER --cases 1``. Least margins are often set to ±1e-6 or ±1e-9. Each proof is checked,
@@ -43,7 +43,6 @@ from tests.certify.proofs.common import (
     unpacked,
     with_bias,
 )
-from tests.fuzz_certify import random_space
 from tl_dyck import construct
 from tl_dyck.certify import check_model
 from tl_dyck.certify.automaton_proofs import _prove
@@ -57,6 +56,7 @@ from tl_dyck.certify.questions import Asker
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.tasks import DyckTask
+from tools.fuzz_certify import random_space
 
 GAPS = (1e-6, 1e-6, 1e-9, 1e-9, -1e-9, -1e-6)
 SURE = 5e-10  # a claim about a language that holds by so much has a proof

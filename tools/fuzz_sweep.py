@@ -2,7 +2,7 @@
 
 For the night.
 
-    python tests/fuzz_sweep.py --kills 200
+    python tools/fuzz_sweep.py --kills 200
 
 Every round starts one writer, or two at once, and kills them after 0 to 50 ms; a last one is left
 alone. Then no record may be lost, none that was there may have been made again, every file must be

@@ -2,7 +2,7 @@
 
 For the night.
 
-    python tests/fuzz_certify.py --cases 20000 --jobs 2
+    python tools/fuzz_certify.py --cases 20000 --jobs 2
 
 Each case is made from its number alone, so one that fails is found again with
 ``--first NUMBER --cases 1``. The test suite runs a few hundred such cases by Hypothesis; these
