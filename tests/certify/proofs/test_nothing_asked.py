@@ -45,7 +45,7 @@ def asked(kind: str) -> tuple[DyckTransformer, Any, int, str]:
 @pytest.mark.parametrize("kind", CASES)
 def test_no_proof_is_made_of_nothing(kind: str) -> None:
     model, task, length, claim = asked(kind)
-    with pytest.raises(NoProofError, match="^nothing is asked: it speaks of no "):
+    with pytest.raises(NoProofError, match=r"^nothing is asked: it speaks of no "):
         prove_language(model, task, length, claim)
     with pytest.raises(CertifyError, match="says nothing of strings"):
         certify_language(model, task, length, claim)
@@ -62,5 +62,5 @@ def test_a_file_that_asks_nothing_proves_nothing(
     proof = prove_language(model, task, length, claim)
     monkeypatch.undo()
     path = proof.save(tmp_path / "x.proof")
-    with pytest.raises(ProofError, match="^not proved: nothing is asked"):
+    with pytest.raises(ProofError, match=r"^not proved: nothing is asked"):
         check_file(path)
