@@ -77,7 +77,7 @@ def example(
         ({"model": [1, 2]}, WrongTypeError, "model must be one model, not a list of 2"),
         ({"names": "ab"}, WrongTypeError, "names must be a sequence of texts, got 'ab' (str)"),
         ({"names": ("a", 1)}, WrongTypeError, "names must be a sequence of texts"),
-        ({"seed": 2**64}, WrongValueError, "seed must be at most"),
+        ({"seed": 2**64}, WrongValueError, "seed must be of at most 64 bits"),
         ({"where": ""}, WrongValueError, "where must be a path or None, got ''"),
         ({"share": "x"}, WrongTypeError, "share must be a number, got 'x' (str)"),
         ({"share": torch.zeros(2)}, WrongTypeError, "share must be a number, got torch.float32 of"),

@@ -15,7 +15,7 @@ from tl_dyck.certify import Certificate, PerturbationSpace
 from tl_dyck.certify.deadline import by_work
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_distinct
-from tl_dyck.kit.configuration import Configuration, nested, number, whole
+from tl_dyck.kit.configuration import Configuration, drawn, nested, number
 from tl_dyck.kit.environment import environment
 from tl_dyck.kit.files import read_json, sha256, write_json
 from tl_dyck.kit.verdicts import read_verdict
@@ -56,8 +56,8 @@ class SentencesMeasurement(Configuration):
     """
 
     spaces: tuple[str, ...] = SPACES
-    limit: int = whole(0, least=0)
-    n_interval: int = whole(0, least=0)
+    limit: int = drawn(0, least=0)
+    n_interval: int = drawn(0, least=0)
     time_limit: float = number(2.0, above=True)
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tl_dyck.certify import PerturbationSpace
 from tl_dyck.kit.arguments import checked
-from tl_dyck.kit.configuration import Configuration, number, whole
+from tl_dyck.kit.configuration import Configuration, drawn, number, whole
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.kit.screen import share_bar
@@ -56,7 +56,7 @@ class TextTraining(Configuration):
     objective: str = "clean"
     weight: float | None = number(None, most=1)
     steps: int = whole(1000)
-    batch_size: int = whole(64)
+    batch_size: int = drawn(64)
     learning_rate: float = number(3e-3)
     weight_decay: float = number(1.0)
 

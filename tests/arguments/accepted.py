@@ -18,8 +18,8 @@ RIGHT: list[tuple[set[str], str]] = [
     ({"zero", "huge"}, "chunk n_bootstrap steps n longest length lengths most_run min_steps"),
     ({"zero", "huge"}, "warmup_steps n_certified decided_length data_seed first_seed limit budget"),
     ({"zero", "huge"}, "sub dup drop typo"),
-    ({"huge"}, "check_every check_size checkpoint_every log_every batch_size n_accuracy n_long"),
-    ({"huge"}, "n_strings bos padding n_inserted rounds k top_k every t_max"),
+    ({"huge"}, "check_every checkpoint_every log_every bos padding n_inserted rounds k top_k"),
+    ({"huge"}, "every t_max"),
     ({"zero", "half", "huge"}, "eps ln_c ln_mid weight_decay learning_rate gate_learning_rate"),
     ({"zero", "half", "huge"}, "contrastive_weight drift_weight scale gap epsilon spread weight"),
     ({"zero", "half", "huge"}, "temperature tolerance aside attn_scale freq_penalty"),
@@ -45,7 +45,7 @@ HERE: dict[str, set[str]] = {
     "DyckTransformerConfig.d_vocab": NUMBERS,
     "DyckTransformerConfig.d_vocab_out": NUMBERS,
     "DyckTransformerConfig.n_params": NUMBERS,
-    "DyckTransformerConfig.attn_scale": {*NUMBERS, "nan", "inf"},
+    "DyckTransformerConfig.attn_scale": {*NUMBERS, "nan", "inf", "googol", "digits"},
     "DyckTransformerConfig.attn_scores_soft_cap": {"minus"},
     "DyckTransformerConfig.output_logits_soft_cap": {"minus"},
     "DyckTransformerConfig.d_head": {"minus"},
@@ -69,7 +69,7 @@ HERE: dict[str, set[str]] = {
     "judge.score_heads.kinds": NOTHING,
     "probes.variation_of_patterns.text": NOTHING,
     "adopt.outputs": NOTHING,  # logits that are of no token: classes
-    "text.SentencesMeasurement.n_interval": {"zero", "huge"},
+    "text.SentencesMeasurement.n_interval": {"zero"},
     "text.CertifiedSentences.certificates": NOTHING,
     "text.TextConfig.n_classes": {"huge"},  # no model is made yet
     "text.TextConfig.d_model": {"huge"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -46,6 +46,12 @@ def values() -> dict[str, Any]:
         "zero": 0,
         "half": 2.5,
         "huge": 10**12,
+        "googol": 10**400,
+        "digits": 10**5000,  # which Python does not even print
+        "range": range(10**12),
+        "ranges": range(10**400),
+        "long": Long(),
+        "longest": Long(10**400),
         "true": True,
         "list": [],
         "dict": {},
@@ -65,6 +71,21 @@ def values() -> dict[str, Any]:
         "complex": 1j,
         "function": lambda *_: None,
     }
+
+
+class Long(Sequence[int]):
+    """A sequence that says that it is long, and is dear to whoever reads it."""
+
+    def __init__(self, length: int = 10**12) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, at: Any) -> Any:
+        if at > MANY:
+            raise Late
+        return 0
 
 
 def endless() -> Iterator[int]:
@@ -137,6 +158,8 @@ def _raised(error: Exception) -> bool:
 def _named(said: str, name: str, value: Any) -> bool:
     """Whether it says which argument, or which value, it is about."""
     words = {name, name.rstrip("s"), name.replace("_", " "), type(value).__name__}
+    if isinstance(value, int) and value >= 10**400:
+        return any(word.lower() in said.lower() for word in words)
     words |= {" ".join(repr(value).split())[:30], str(value)[:30], str(10**12), "token"} - {""}
     words |= {"text", "empty"} if isinstance(value, str) else set()
     return any(word.lower() in said.lower() for word in words)

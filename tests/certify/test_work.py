@@ -4,16 +4,31 @@ the same place, however slow the machine is."""
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from tests.certify.oracles import LANGUAGE, random_rnn
-from tl_dyck.certify import Delete, Duplicate, InsertMatchedPairs, PerturbationSpace, certify
+from tl_dyck import construct
+from tl_dyck.certify import (
+    Asker,
+    CertifyError,
+    Delete,
+    Duplicate,
+    InsertMatchedPairs,
+    PerturbationSpace,
+    certify,
+    conclude,
+)
 from tl_dyck.certify import deadline as clock
 from tl_dyck.certify.deadline import Deadline, OutOfTime, by_work
+from tl_dyck.certify.exact.layout import build_graph
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.paths import emission_costs, enumerate_below, sweep
 from tl_dyck.certify.language import certify_language
 from tl_dyck.judge import make_case, methods
 from tl_dyck.models import build_model, get_config
@@ -71,6 +86,56 @@ def test_the_same_question_stops_at_the_same_place(question, monkeypatch):
     monkeypatch.setattr(clock, "now", nobody_looks)
     with by_work():
         assert repr(question(0.2)) == found[-1]
+
+
+N = 4000  # tokens; a run of one head takes about 0.8 s
+LONG = (0, 2, 3, 1) * (N // 4 - 1) + (0, 2)
+
+
+@pytest.fixture
+def long_model(monkeypatch):
+    """A model that reads long strings; whoever runs it is noted."""
+    model, runs = construct.uniform_attention(LANGUAGE, n_ctx=N + 2), []
+    logits = [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    monkeypatch.setattr(Asker, "logits", lambda self, string: (runs.append(string), logits)[1])
+    monkeypatch.setattr(clock, "now", lambda: 0.0)
+    return model, runs
+
+
+def test_a_run_for_which_there_is_no_time_is_not_begun(long_model, monkeypatch):
+    model, runs = long_model
+    monkeypatch.setattr(PerturbationSpace, "lattice", nobody_looks)  # nor is anything laid out
+    with pytest.raises(CertifyError, match=r"too short for a string of 3,998 tokens, .* 0\.8 s"):
+        certify(model, LONG, None, EDITS, time_limit=0.5)
+    found = certify(model, LONG, 1, EDITS, time_limit=0.5)
+    assert (found.status, found.lower, found.upper) == ("open", -math.inf, math.inf)
+    assert not runs
+
+
+def test_a_certifier_leaves_time_for_the_last_run(long_model):
+    """Of the worst string that is found."""
+    told = []
+
+    def certifier(rnn, string, target, space, *, time_limit):
+        told.append(time_limit)
+        about = {"certifier": "x", "lower": -math.inf, "string": None, "started": 0.0}
+        return conclude(rnn, string, target, space, **about)
+
+    for limit in (1.0, 5.0, 1000.0):
+        certify(long_model[0], LONG, 1, "dup:1", certifier, time_limit=limit)
+    assert told == [pytest.approx(0.2, abs=0.01), pytest.approx(4.2, abs=0.01), 1000.0]
+
+
+def test_strings_are_listed_until_the_clock_says_so(monkeypatch):
+    rnn = random_rnn(3, n_ctx=2000)
+    lattice = EDITS.lattice(STRING * 5)
+    graph = build_graph(Network(rnn), lattice)
+    costs = emission_costs(graph, np.zeros((len(graph.symbols.tokens), 1)), np.array([0]))
+    swept, looks = sweep(graph, costs), itertools.count()
+    monkeypatch.setattr(clock, "now", lambda: float(next(looks)))
+    with pytest.raises(OutOfTime):
+        enumerate_below(swept, 0, np.inf, 10**9, Deadline(3.0))
+    assert next(looks) == 5  # in the fifth level
 
 
 def test_by_the_clock_a_busy_machine_knows_less(monkeypatch):

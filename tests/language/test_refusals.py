@@ -163,7 +163,7 @@ REFUSED: list[Refused] = [
     (task(n_types=10**9), ValueError, "n_types must be at most 10000, got 1000000000"),
     (task(max_depth=10**12), ValueError, "max_depth must be at most 10000000"),
     (task(train_lengths=range(2, 10**12, 2)), ValueError, "train_lengths must be at most"),
-    (vocabulary((0, 1, 2, 2**70), 9), ValueError, "id of a bracket must be at most"),
+    (vocabulary((0, 1, 2, 2**70), 9), ValueError, "brackets must be of at most 64 bits"),
     (lambda: get_config("minimal-yao", task(max_depth=10**7)()), ValueError,
      "table of a minimal first layer"),
 ]  # fmt: skip

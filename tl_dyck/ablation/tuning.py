@@ -26,13 +26,12 @@ from tl_dyck.ablation.metrics import (
 )
 from tl_dyck.ablation.patterns import pattern_drift
 from tl_dyck.kit.check import (
-    MOST_DRAWS,
     WrongTypeError,
     check_instance,
     check_number,
     check_seed,
 )
-from tl_dyck.kit.configuration import Configuration, number, whole
+from tl_dyck.kit.configuration import Configuration, drawn, number, whole
 from tl_dyck.kit.files import sha256
 from tl_dyck.reading.inputs import check_reads
 from tl_dyck.tasks.protocol import is_task
@@ -66,11 +65,11 @@ class FinetuneConfig(Configuration):
 
     penalties: Sequence[float] = (0.003, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
     steps: int = whole(100)
-    batch_size: int = whole(32, most=MOST_DRAWS)
+    batch_size: int = drawn(32)
     learning_rate: float = number(1e-3)
     gate_learning_rate: float = number(0.1)
     log_alpha: float = number(3.0, least=-math.inf)
-    n_eval: int = whole(200, most=MOST_DRAWS)
+    n_eval: int = drawn(200)
     log_every: int = whole(10)
 
     def __post_init__(self) -> None:

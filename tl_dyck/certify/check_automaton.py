@@ -83,7 +83,8 @@ class Automaton(paths.Paths):
     def says(self, facts):
         """What a proof proves, as a sentence."""
         lengths = f"{min(self.lengths)} to {max(self.lengths)}"
-        what = f"{self.ways():,} strings of {lengths} tokens of an automaton of {len(self.answers)}"
+        base.need(n := self.ways(), f"nothing is asked: it speaks of no string of {lengths} tokens")
+        what = f"{n:,} strings of {lengths} tokens of an automaton of {len(self.answers)}"
         name = f"states, called {str(facts['name'])[:80]!r}"
         return f"the logit that its state asks for is the largest after each of {what} {name}"
 

@@ -277,6 +277,7 @@ def prefixes(facts):
         n += sum(ways[facts["claim"] in OPEN :])
         ways = [k * a + b for a, b in zip([0, *ways[:-1]], [*ways[1:], 0], strict=True)]
     where = f"of Dyck({k}, {facts['max_depth']}) of up to {facts['length']} brackets"
+    need(n, f"nothing is asked: it speaks of no prefix {where}")
     return f"each of {n:,} prefixes {where}; weights called {str(facts['model'])[:64]!a}"
 
 

@@ -116,6 +116,11 @@ class Deadline:
         """Whether the deadline has passed."""
         return self.left < 0
 
+    def check_clock(self) -> None:
+        """Raise `OutOfTime` if it has passed by the clock; where work counts, this is none."""
+        if self._worked is None and self.at < math.inf and self.at < now():
+            raise OutOfTime
+
     def check(self, looks: float = 1) -> None:
         """Raise `OutOfTime` if it has passed.
 

@@ -131,10 +131,11 @@ def prove_language(
         arrays |= {f"other.{name}": weight for name, weight in weights.items()}
     models, trees = _models(facts, arrays), []
     with searching(limit):
+        said = f"{_PROVABLE[property]}, after {prefixes(facts)}"
         for ending in endings(facts):
             trees += _Tree(facts, models, ending).grow(deadline)
     arrays["trees"] = np.array(trees, dtype="<u2")
-    return Proof(pack(facts, arrays), f"{_PROVABLE[property]}, after {prefixes(facts)}")
+    return Proof(pack(facts, arrays), said)
 
 
 def _models(facts: dict[str, Any], arrays: dict[str, Array]) -> list[Model]:

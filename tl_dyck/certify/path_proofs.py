@@ -106,8 +106,8 @@ def prove_paths(
     """
     with searching(time_limit):
         search = _Trees(facts, weights, asker, kind, Deadline.after(time_limit))
-        trees = np.array(search.trees(), dtype="<u2")
         said = search.space.says(facts)
+        trees = np.array(search.trees(), dtype="<u2")
     return Proof(pack(facts, {**weights, "trees": trees}), said)
 
 

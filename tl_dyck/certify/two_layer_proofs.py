@@ -62,8 +62,9 @@ def prove_two_layers(
         facts["head"] = [int(each) for each in head]
     with searching(time_limit):
         search = _TreesOfGroups(facts, weights, models, language, Deadline.after(time_limit))
+        said = says(facts)
         trees = np.array(search.trees(), dtype="<u2")
-    return Proof(pack(facts, {**weights, "trees": trees}), says(facts))
+    return Proof(pack(facts, {**weights, "trees": trees}), said)
 
 
 def _layers(

@@ -1,8 +1,9 @@
 """What an annotation means: which values are of it, in words too.
 
 Knows: that NumPy's integers are integers and booleans are none, that a text is no collection, and
-how tensors are told by their numbers and dimensions. A name that only type checkers import stands
-for a class that is called so, so that nothing is imported to look at a value.
+how tensors are told by their numbers and dimensions; and that nothing is too large to be held. A
+name that only type checkers import stands for a class that is called so, so that nothing is
+imported to look at a value.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar, cast
+
+from tl_dyck.kit.check import LARGEST, too_many
 
 LOOKED_AT = 1000
 """Elements of a sequence that are looked at, so that this costs nothing beside the work."""
@@ -174,7 +177,7 @@ def _is_collection(value: Any, in_order: bool) -> bool:
         return False
     if getattr(value, "is_meta", False):
         return False
-    if getattr(value, "ndim", 1) == 0:
+    if getattr(value, "ndim", 1) == 0 or too_many(value) is not None:
         return False
     if in_order:
         unordered = isinstance(value, abc.Set)
@@ -235,10 +238,9 @@ def _is_integer(value: Any) -> bool:
     if isinstance(value, bool) or getattr(value, "ndim", 0) != 0:
         return False
     try:
-        operator.index(value)
+        return -LARGEST <= operator.index(value) <= LARGEST
     except (TypeError, RuntimeError):  # RuntimeError: a tensor without numbers
         return False
-    return True
 
 
 def _is_number(value: Any) -> bool:
@@ -246,9 +248,7 @@ def _is_number(value: Any) -> bool:
         return False
     try:
         float(value)
-    except OverflowError:
-        return True
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         return False
     return True
 

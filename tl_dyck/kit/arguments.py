@@ -25,6 +25,7 @@ from tl_dyck.kit.check import (
     check_integer,
     check_time_limit,
     shown,
+    too_large,
 )
 
 Target = TypeVar("Target", bound=Callable[..., Any])
@@ -76,6 +77,9 @@ def check_field(owner: type, name: str, value: Any) -> None:
 
 
 def _refuse(name: str, value: Any, kind: Meaning) -> None:
+    much = too_large(value)
+    if much is not None:
+        raise WrongValueError(f"{name} must be {much}")
     error = WrongValueError if isinstance(value, str) and not value else WrongTypeError
     raise error(f"{name} must be {kind.words}, got {shown(value)}")
 
@@ -110,6 +114,8 @@ def _parameters(target: Callable[..., Any]) -> _Parameters:
 
 def _by_name(name: str, kind: Meaning | None, default: Any) -> Meaning | None:
     """What is asked besides of an argument of this name; None only if that is its default."""
+    if name in _WIDE and kind is not None and kind.fits(0):
+        return None
     if name in _MODELS and kind is None:
         return Meaning("a model", lambda value: value is default or _is_model(name, value))
     if name not in _RANGES or (name == "name" and kind is not None and kind.fits(_ADDRESS)):
@@ -127,6 +133,9 @@ def _by_name(name: str, kind: Meaning | None, default: Any) -> Meaning | None:
 
 #: Where this fits, a name is the address of what is on the disk: files may have any names.
 _ADDRESS = Path()
+
+#: Integers of more bits than all others; their functions check them.
+_WIDE = ("key",)
 
 #: Parameters that are models, where the annotation is Any.
 _MODELS = ("model", "model_or_rnn", "rnn_or_model", "rnn", "before", "after", "other")

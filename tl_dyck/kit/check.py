@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from reprlib import Repr
 from typing import Any
 
 from tl_dyck.kit.errors import DyckError
@@ -20,6 +21,7 @@ MOST_GIVEN = 1_000_000  # strings, tokens, edits and the like in one collection
 MOST_SEEDS = 2**63  # torch's generators take no larger seed
 MOST_IDS = 2**24  # tokens of a vocabulary, sixty times those of the largest tokenizers
 MOST_DRAWS = 10_000_000  # strings, resamples and the like, drawn at once
+LARGEST = 2**64 - 1  # of any number that counts or names something: torch and NumPy hold no larger
 
 
 class WrongValueError(DyckError, ValueError):
@@ -37,7 +39,7 @@ def check_integer(
 
     Raises:
         WrongTypeError: it is no integer; booleans are none, nor is 2.0.
-        WrongValueError: it is too small or too large.
+        WrongValueError: it is too small or too large; without `most`, `LARGEST` is the most.
     """
     try:
         if isinstance(value, bool) or _dimensions(value):
@@ -45,9 +47,9 @@ def check_integer(
         whole = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise WrongTypeError(f"{name} must be an integer, got {shown(value)}") from None
-    if least is not None and whole < least:
+    if whole < (least := -LARGEST if least is None else least):
         raise WrongValueError(f"{name} must be at least {least}, got {_shortly(whole)}")
-    if most is not None and whole > most:
+    if whole > (most := LARGEST if most is None else most):
         raise WrongValueError(f"{name} must be at most {most}, got {_shortly(whole)}")
     return whole
 
@@ -145,6 +147,8 @@ def check_lengths(
 
 def check_several(name: str, values: Iterable[Any], most: int = MOST_GIVEN) -> tuple[Any, ...]:
     """Values as a tuple, of which there may be so many: what has no end is refused."""
+    if (many := too_many(values)) is not None:
+        raise WrongValueError(f"{name} must be {many}")
     given = tuple(islice(values, most + 1))
     if len(given) > most:
         raise WrongValueError(f"{name} must be at most {most:,}, got more")
@@ -197,10 +201,57 @@ def shown(value: Any) -> str:
     if hasattr(value, "dtype") and _dimensions(value):  # not its numbers
         place = " on meta, without numbers" if getattr(value, "is_meta", False) else ""
         return f"{value.dtype} of shape {list(value.shape)}{place} ({type(value).__name__})"
-    text = " ".join("".join(c if c.isprintable() else " " for c in repr(value)).split())
+    text = _BRIEF.repr(value)
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return f"{text if len(text) <= 80 else text[:79] + '…'} ({type(value).__name__})"
 
 
 def _shortly(number: int) -> str:
     """A number in a message: one of 5,000 digits cannot even be printed."""
     return str(number) if abs(number) < 10**30 else f"one of {number.bit_length()} bits"
+
+
+def too_many(value: Any) -> str | None:
+    """That a range or a collection holds too much, in words; None if it does not.
+
+    Nothing is expanded, and arrays are left to whoever reads their shape.
+    """
+    if isinstance(value, range):
+        count = -(-abs(value.stop - value.start) // abs(value.step)) if value else 0
+        most = MOST_GIVEN
+    elif hasattr(value, "dtype") or not hasattr(type(value), "__len__"):
+        return None
+    else:
+        try:
+            count = len(value)
+        except OverflowError:  # more than any list has
+            return f"at most {MOST_DRAWS:,}, got more"
+        most = MOST_DRAWS
+    return None if count <= most else f"at most {most:,}, got {_shortly(count)}"
+
+
+def too_large(value: Any) -> str | None:
+    """The same, or that an integer has too many bits; those in lists, too."""
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return f"of at most {LARGEST.bit_length()} bits, got {_shortly(value)}"
+    if isinstance(value, (list, tuple)) and len(value) <= MOST_DRAWS:
+        return next(filter(None, map(too_large, value[:_LOOKED_AT])), None)
+    return too_many(value)
+
+
+_LOOKED_AT = 1000
+
+
+class _Brief(Repr):
+    """The beginning of what `repr` says, whatever the size; nothing that cannot be said fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlist = self.maxtuple = self.maxset = self.maxfrozenset = self.maxdict = 80
+        self.maxdeque = self.maxarray = self.maxother = self.maxlong = self.maxstring = 400
+
+    def repr_int(self, value: int, level: int) -> str:
+        return _shortly(value)
+
+
+_BRIEF = _Brief()

@@ -15,7 +15,14 @@ from typing import Any, get_args, get_type_hints
 from typing_extensions import Self
 
 from tl_dyck.kit.arguments import check_field, checked
-from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_integer, check_number, shown
+from tl_dyck.kit.check import (
+    MOST_DRAWS,
+    WrongTypeError,
+    WrongValueError,
+    check_integer,
+    check_number,
+    shown,
+)
 from tl_dyck.kit.json_values import plain
 from tl_dyck.kit.registry import unknown_name
 
@@ -25,6 +32,10 @@ def whole(default: Any = MISSING, least: int = 1, most: int | None = None) -> An
     return field(
         default=default, metadata={"check": partial(check_integer, least=least, most=most)}
     )
+
+
+drawn = partial(whole, most=MOST_DRAWS)
+"""A field that holds how many strings, resamples or the like are drawn at once."""
 
 
 def number(

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tl_dyck.kit.arguments import checked
-from tl_dyck.kit.check import MOST_DRAWS, check_integer, check_length
+from tl_dyck.kit.check import MOST_DRAWS, check_integer, check_length, shown
 from tl_dyck.language.chain import choice_nats, depth_chain, free_open_probability
 from tl_dyck.language.checks import DyckStringError, check_length_of, check_mode
 from tl_dyck.language.dyck import DyckLanguage
@@ -68,7 +68,7 @@ class DyckDistribution:
             raise TypeError(f"q must be a number, got {self.q!r} ({type(self.q).__name__})")
         if not 0 < self.q < 1:
             raise ValueError(
-                f"q must be strictly between 0 and 1, got {self.q}: "
+                f"q must be strictly between 0 and 1, got {shown(self.q)}: "
                 "it is the probability of an open"
             )
 

@@ -178,9 +178,8 @@ class DyckTransformerConfig(HookedTransformerConfig):
         for name, value, default in odd_options(
             self, HookedTransformerConfig, (*OPTIONS, *_DERIVED)
         ):
-            said = shown(value) if hasattr(value, "__array__") else repr(value)
             raise ValueError(
-                f"{name}={said} is not supported in a Dyck model; leave it at {default!r}. "
+                f"{name}={shown(value)} is not supported in a Dyck model; leave it at {default!r}. "
                 f"The options are {', '.join(OPTIONS)}"
             )
 

@@ -17,6 +17,7 @@ from tl_dyck.kit.check import (
     check_distinct,
     check_integer,
     check_seed,
+    check_several,
     shown,
 )
 from tl_dyck.kit.errors import DyckError
@@ -282,6 +283,7 @@ def _seeds(seeds: Any) -> tuple[int, ...]:
             count = check_integer("the number of seeds", seeds, most=_MAX_RUNS)
             start = check_seed(start, "the first seed")
             seeds = range(start, start + count)
-        return check_distinct("seeds", [check_seed(seed, "a seed") for seed in seeds])
+        given = check_several("seeds", seeds, most=_MAX_RUNS)
+        return check_distinct("seeds", [check_seed(seed, "a seed") for seed in given])
     except (WrongTypeError, WrongValueError) as error:
         raise SweepError(f"seeds: {error}") from None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from tl_dyck.kit.check import WrongTypeError, check_distinct, check_seed
-from tl_dyck.kit.configuration import Configuration, parameters_of, whole
+from tl_dyck.kit.configuration import Configuration, drawn, parameters_of
 from tl_dyck.runs.spec import Sweep
 from tl_dyck.studies.measurement import Measurement
 from tl_dyck.training import TrainConfig
@@ -34,7 +34,7 @@ class StudyConfig(Configuration):
     seeds: tuple[int, ...] = tuple(range(8))
     training: TrainConfig = field(default_factory=lambda: TrainConfig(min_steps=500))
     measurement: Measurement = field(default_factory=Measurement)
-    n_bootstrap: int = whole(2000)
+    n_bootstrap: int = drawn(2000)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,7 +24,7 @@ from tl_dyck.certify.proof import NoProofError
 from tl_dyck.intervals import ratio_of_sums
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import MOST_SEEDS, not_finite
-from tl_dyck.kit.configuration import Configuration, whole
+from tl_dyck.kit.configuration import Configuration, drawn, whole
 from tl_dyck.kit.files import write_bytes, write_tensors
 from tl_dyck.kit.records import finite_rows, read_sealed, sealed
 from tl_dyck.kit.verdicts import read_verdict
@@ -99,10 +99,10 @@ class Measurement(Measures):
         ValueError: a number is too small.
     """
 
-    n_accuracy: int = whole(2000)
-    n_long: int = whole(300)
-    n_strings: int = whole(2000)
-    n_certified: int = whole(8, least=0)
+    n_accuracy: int = drawn(2000)
+    n_long: int = drawn(300)
+    n_strings: int = drawn(2000)
+    n_certified: int = drawn(8, least=0)
     n_inserted: int = whole(2)
     decided_length: int = whole(28, least=0)
     data_seed: int = whole(1_000_003, least=0, most=MOST_SEEDS - 1)

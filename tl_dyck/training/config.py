@@ -7,7 +7,7 @@ from typing import Any, final
 
 import pandas as pd
 
-from tl_dyck.kit.configuration import Configuration, number, whole
+from tl_dyck.kit.configuration import Configuration, drawn, number, whole
 from tl_dyck.models import DyckTransformer
 from tl_dyck.tasks import Task
 
@@ -56,7 +56,7 @@ class TrainConfig(Configuration):
     """
 
     steps: int = whole(1000)
-    batch_size: int = whole(32)
+    batch_size: int = drawn(32)
     learning_rate: float = number(6e-3, above=True)
     warmup_steps: int = whole(100, least=0)
     weight_decay: float = number(0.0)
@@ -66,7 +66,7 @@ class TrainConfig(Configuration):
     target: float | None = number(0.99, above=True, most=1)
     min_steps: int = whole(0, least=0)
     check_every: int = whole(100)
-    check_size: int = whole(1000)
+    check_size: int = drawn(1000)
     checkpoint_every: int = whole(250)
 
 

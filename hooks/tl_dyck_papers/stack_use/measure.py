@@ -11,7 +11,7 @@ from typing import Any, ClassVar, final
 
 import torch
 
-from tl_dyck.kit.configuration import parameters_of, whole
+from tl_dyck.kit.configuration import drawn, parameters_of
 from tl_dyck.models import build_model
 from tl_dyck.runs.spec import Sweep
 from tl_dyck.studies.measurement import Measures
@@ -36,10 +36,10 @@ class StackUseMeasurement(Measures):
         data_seed: of everything that is measured; each model has strings of its own.
     """
 
-    n_accuracy: int = whole(500)
-    n_far: int = whole(1000)
-    n_depth: int = whole(300)
-    n_pairs: int = whole(128)
+    n_accuracy: int = drawn(500)
+    n_far: int = drawn(1000)
+    n_depth: int = drawn(300)
+    n_pairs: int = drawn(128)
     data_seed: int = 1_000_003
 
     #: Another number where the same fields give other metrics: then runs are done again.

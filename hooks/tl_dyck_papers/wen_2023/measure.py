@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.kit.configuration import whole
+from tl_dyck.kit.configuration import drawn
 from tl_dyck.kit.files import write_json, write_tensors
 from tl_dyck.kit.records import finite_rows
 from tl_dyck.language import DyckLanguage
@@ -88,9 +88,9 @@ class PaperMeasurement(Measures):
         forecast: whether its accuracy at length is also predicted from its weights.
     """
 
-    n_accuracy: int = whole(1000)
-    n_long: int = whole(200)
-    n_strings: int = whole(500)
+    n_accuracy: int = drawn(1000)
+    n_long: int = drawn(200)
+    n_strings: int = drawn(500)
     data_seed: int = 1_000_003
     watched: bool = False
     forecast: bool = False

@@ -14,6 +14,7 @@ from typing import final
 
 import numpy as np
 
+from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
 from tl_dyck.certify.exact.graph import NO_GROUP, StringGraph, ranges
 
@@ -247,7 +248,11 @@ def count_paths(graph: StringGraph, groups: IntArray, allowed: BoolArray | None 
 
 
 def enumerate_below(
-    swept: ShortestPaths, column: int, threshold: float, limit: int
+    swept: ShortestPaths,
+    column: int,
+    threshold: float,
+    limit: int,
+    deadline: Deadline | None = None,
 ) -> IntArray | None:
     """All paths of one column whose cost is at most `threshold`; None if more than `limit`.
 
@@ -257,8 +262,12 @@ def enumerate_below(
 
     Returns:
         [paths, steps] emissions, padded with -1.
+
+    Raises:
+        OutOfTime: the deadline has passed by the clock; looked at level by level.
     """
     graph, to_go = swept.graph, swept.to_go[:, column]
+    deadline = deadline or Deadline()
     bundles, emissions = swept.costs.bundles[:, column], swept.costs.emissions[:, column]
     threshold = min(threshold, np.finfo(np.float64).max)  # forbidden is inf, and stays so
     # per partial path: index of the one it extends, emission
@@ -277,9 +286,11 @@ def enumerate_below(
             waiting.setdefault(int(level), []).append((node[there], cost[there], index[there]))
 
     put(np.array([graph.root]), np.zeros(1), np.array([0]))
+    n_ended = len(ended[0])
     for level in range(len(levels)):
         if level not in waiting:
             continue
+        deadline.check_clock()
         node, cost, index = (np.concatenate(part) for part in zip(*waiting.pop(level), strict=True))
         count = graph.arc_start[node + 1] - graph.arc_start[node]
         arc, origin = ranges(graph.arc_start[node], count), np.repeat(np.arange(len(node)), count)
@@ -299,7 +310,8 @@ def enumerate_below(
         put(target[which], spent, np.arange(n_history, n_history + len(row)))
         n_history += len(row)
         open_ends = sum(len(part[0]) for parts in waiting.values() for part in parts)
-        if open_ends + sum(map(len, ended)) > limit:
+        n_ended += len(ended[-1])
+        if open_ends + n_ended > limit:
             return None
     return _read_back(history, np.concatenate(ended))
 

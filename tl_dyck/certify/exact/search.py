@@ -326,7 +326,9 @@ class Search:
         costs = emission_costs(
             self.graph, np.zeros((len(self.graph.symbols.tokens), 1)), items.groups, items.allowed
         )
-        paths = enumerate_below(sweep(self.graph, costs), 0, math.inf, 10**9)
+        paths = enumerate_below(
+            sweep(self.graph, costs), 0, math.inf, 10**9, self.attention.deadline
+        )
         assert paths is not None
         self._close(self._run_all(paths, part.rivals))
 

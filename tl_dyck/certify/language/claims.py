@@ -19,7 +19,7 @@ from tl_dyck.certify.exact.balls import UNIT, Array
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.kit.check import check_number
+from tl_dyck.kit.check import check_number, shown
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckDistribution, DyckLanguage
 
@@ -242,7 +242,8 @@ def read_claim(
     wants = name in ("total_variation", "kl")
     if wants != (epsilon is not None):
         raise CertifyError(
-            f"property {name!r} {'needs' if wants else 'has no'} epsilon, which is {epsilon}; "
+            f"property {name!r} {'needs' if wants else 'has no'} epsilon, "
+            f"which is {None if epsilon is None else shown(epsilon)}; "
             f"{'give the largest distance allowed' if wants else 'leave it out'}"
         )
     largest = check_number("epsilon", epsilon, least=0) if wants else 0.0
