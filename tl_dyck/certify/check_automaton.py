@@ -25,13 +25,14 @@ else:  # copied out
     import check_edits as paths
     import check_language as base
 
-FORMAT, BOUND, MOST, Step = "tl_dyck.automaton/1", paths.BOUND, paths.MOST, paths.Step
+FORMAT, BEFORE = "tl_dyck.automaton/2", "tl_dyck.automaton/1"  # without leaves of rays
+BOUND, MOST, Step = paths.BOUND, paths.MOST, paths.Step
 
 
 class Automaton(paths.Paths):
     """What an automaton writes; a state is its state, and the depth."""
 
-    format = FORMAT
+    formats = FORMAT, BEFORE
 
     def __init__(self, facts, network):
         after, self.answers, written = facts["after"], facts["answers"], facts["written"]

@@ -32,6 +32,13 @@ part at a is kept, the rest bounded: δδ' by m m'; |u| by what lies between w·
 |δ|² / 2R for w = u(a) / R, |w| ≤ 1; 1 / σ by tangents; GELU by m² max |GELU''| / 2; ReLU by its
 chord. Before the unembedding a norm's divisor is not divided by: logits compare as they do times σ.
 
+*Rays.* One head before LN_C: with x = W_O o + b_O it gives P x / max(|P x|, C). Let y = P (W_O v +
+b_O), so P x = Σ E y / Z, and |u| ≤ 1. If Σ E (u·y - C) ≥ 0 on all paths of a part, then |P x| ≥ u·P
+x ≥ C > 0 there, so Z cancels: LN_C gives Σ E y over its length. Of o' = Σ E y / Σ E (u·y) that is
+o' / |o'|, the divisor is positive, and the bound above holds of o' with y for v, Σ E (u·y) for Z,
+and r = Σ E (D·y - t u·y). Edits that change what is attended to, but not its direction, change o'
+little, or not at all. A leaf of the file says whether its bound is of o or of o'.
+
 *Arithmetic.* As in `check_language`: every number is a float64 and a radius. Costs are lowered by
 what sums of so many of them can be off by.
 """
@@ -50,7 +57,8 @@ else:  # copied out
 
 Enclosure, need, dot, GROW, U = base.Enclosure, base.need, base.dot, base.GROW, base.U
 WORK, CALL, GELU = base.WORK, base.CALL, 120_000  # of `decimal`
-FORMAT, BOUND, MOST = "tl_dyck.edits/2", 2**16 - 1, 2**22
+FORMAT, BEFORE = "tl_dyck.edits/3", "tl_dyck.edits/2"  # without leaves of rays
+BOUND, RAYS, MOST = 2**16 - 1, 2**16 - 2, 2**22  # leaves whose bounds are of outputs, of rays
 AXES = {"W_O": "ned", "b_O": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
 NORMS, HEADS, ACTIVATIONS = ("ln1", "ln2", "ln_final"), 4, (None, "relu", "gelu")
@@ -127,6 +135,8 @@ class OneLayer:
         for name, (least, kinds) in NUMBERS.items():
             value = config[name]
             known &= value is None or (type(value) in kinds and least <= value < 1e9)
+        bos, brackets = config["bos_token"], 2 * (config["n_types"] or 0)
+        known = known and (bos is None or bos >= brackets)  # else BOS would be a bracket
         need(known, "its network is of another kind")
         need(all(np.isfinite(x).all() for x in weights.values()), "a weight is not finite")
         self.w = {name: Enclosure(array) for name, array in weights.items()}
@@ -146,6 +156,7 @@ class OneLayer:
             x = x * w["ln1_w"] + w["ln1_b"] if self.c["ln1"] == "ln" else x
         q, self.k, self.v = (dot("sd,nde->sne", x, w[f"W_{y}"]) + w[f"b_{y}"] for y in "QKV")
         self.q = q * inverse(Enclosure(self.c["attn_scale"]))
+        self.rays = None
 
 
 class Step:
@@ -258,7 +269,7 @@ class Paths:
 class Edits(Paths):
     """The edits of a string; a state is the budget spent, and how far places and depths moved."""
 
-    format = FORMAT
+    formats = FORMAT, BEFORE
 
     def __init__(self, facts, network):
         self.x, self.budgets, kinds = facts["string"], facts["budgets"], len(facts["budgets"])
@@ -378,19 +389,40 @@ class SameEnd:
             self.known[tops] = Enclosure(*sides)
         return self.known[tops]
 
-    def settled(self, target, allowed, edits):
-        """Whether bounds show that the target wins on all strings that the allowed options make."""
-        path, self.allowed = self.space.path(edits), allowed
-        self.e = self.weights(path)
+    def settled(self, target, allowed, edits, rays=False):
+        """Whether bounds show that the target wins on all strings that the allowed options make.
+
+        They are taken of the heads' outputs or, if told to, of rays.
+        """
+        path, self.allowed, self.wanted = self.space.path(edits), allowed, None
+        self.e = total = self.weights(path)
         share = self.e.mid[path] / self.e.mid[path].sum(0)
-        self.near = np.einsum("sn,sne->ne", share, self.net.v.mid[path])
-        low, high = self.least(self.e.mid, self.e.rad), -self.least(-self.e.mid, self.e.rad)
+        self.v, self.u = self.seen() if rays else self.net.v, None
+        self.near = np.einsum("sn,sne->ne", share, self.v.mid[path])
+        if rays:
+            u = self.near / np.sqrt((self.near**2).sum()) * (1 - 1e-12)  # no longer than 1
+            self.u, self.near = Enclosure(u), u / (u**2).sum()
+            along = dot("sne,ne->sn", self.v, self.u)
+            above = self.e * (along + Enclosure(-self.net.c["ln_c"]))
+            if not self.least(above.mid, above.rad)[0] >= 0:
+                return False  # |P x| may be below the constant
+            total = self.e * along
+        low, high = self.least(total.mid, total.rad), -self.least(-total.mid, total.rad)
         if low[0] == math.inf:
             return True  # there is no string
         ends = np.transpose([(1 - 4 * U) / high, (1 + 4 * U) / np.where(low > 0, low, math.nan)])
         self.ends = np.array(list(itertools.product(*ends)))  # [2^heads, heads] of 1 / Z
         self.wanted = self.margins(target)
         return bool((self.below(self.wanted, sign=True) > 0).all())
+
+    def seen(self):
+        """P (W_O v + b_O) of symbols: of one head all that LN_C shows where it divides by |P x|."""
+        net, w = self.net, self.net.w
+        need(net.c["ln_c"] and w["W_O"].mid.shape[0] == 1, "it has no single head before LN_C")
+        if net.rays is None:
+            x = dot("sne,ned->snd", net.v, w["W_O"]) + w["b_O"]
+            net.rays = dot("snd,de->sne", x, centre(x.mid.shape[2]))
+        return net.rays
 
     def least(self, mid, rad):
         """No more than the least sum of costs on a path, ``[n]``; -∞ if a cost is not known."""
@@ -410,7 +442,11 @@ class SameEnd:
         step = max(1, MOST // (len(self.ends) * room))
         for first in range(0, len(at), step):
             here = slice(first, first + step)
-            r = dot("sne,kne->skn", self.net.v, y.slope[here]) + Enclosure(-at[here])
+            slope, t = y.slope[here], Enclosure(-at[here])
+            if self.u:  # of rays t is a multiple of u·y, else of 1
+                r = dot("sne,kne->skn", self.v, slope + t[:, :, None] * self.u)
+            else:
+                r = dot("sne,kne->skn", self.v, slope) + t
             costs = dot("skn,pn->skp", r * self.e[:, None], self.ends)
             least = self.least(*(x.reshape(n_symbols, -1) for x in (costs.mid, costs.rad)))
             found.append(least.reshape(-1, len(self.ends)).min(1))
@@ -466,8 +502,10 @@ class SameEnd:
         c, w, n = self.net.c, self.net.w, len(self.r.mid)
         w_o = (np.moveaxis(side, 2, 0) for side in (w["W_O"].mid, w["W_O"].rad))
         x = Affine(Enclosure(*w_o), w["b_O"])
+        if self.u:
+            x = Affine(Enclosure(np.eye(n)[:, None]), Enclosure(np.zeros(n)))
         wide = root(Enclosure(float(n))) * Enclosure(np.ones(n))
-        x = self.divided(x, 0.0, c["ln_c"]) if c["ln_c"] else x
+        x = self.divided(x, 0.0, 0.0 if self.u else c["ln_c"]) if c["ln_c"] else x
         x = x.plus(self.r) if c["residual"] else x
         x = self.divided(x, 0.0, c["ln_mid"]) if c["ln_mid"] else x
         if c["act_fn"]:
@@ -490,10 +528,10 @@ class SameEnd:
 
 def check(facts, arrays, kind=Edits):
     """Check a proof; what it proves, as a sentence. Raises ProofError if it proves nothing."""
-    need(facts["format"] == kind.format, f"not of format {kind.format}")
+    need(facts["format"] in kind.formats, f"not of format {kind.formats[0]}")
     weights = {name: array for name, array in arrays.items() if name != "trees"}
     net, nodes = OneLayer(facts["config"], weights, facts["tokens"]), iter(arrays["trees"].tolist())
-    space, groups, leaves = kind(facts, net), {}, (arrays["trees"] == BOUND).sum()
+    space, groups, leaves = kind(facts, net), {}, (arrays["trees"] >= RAYS).sum()
     net.tabulate(*space.symbols)
     for target in space.questions():
         need(type(target) is int and 0 <= target < net.n_logits, "its target is no logit")
@@ -505,9 +543,9 @@ def check(facts, arrays, kind=Edits):
             while todo:
                 allowed, step, since = todo.pop(), next(nodes), WORK.done
                 WORK.spend(CALL)
-                if step == BOUND:
+                if step in (BOUND, RAYS):
                     named = {next(nodes) for _ in range(next(nodes))}
-                    settled = groups[last].settled(target, allowed, named)
+                    settled = groups[last].settled(target, allowed, named, step == RAYS)
                     need(settled, f"not settled: strings that end with symbol {last}")
                     WORK.repeat(leaves - 1, since)
                     leaves = 1

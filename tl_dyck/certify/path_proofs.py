@@ -15,6 +15,7 @@ from tl_dyck.certify.check_edits import (
     BOUND,
     CONFIG,
     HEADS,
+    RAYS,
     Affine,
     OneLayer,
     SameEnd,
@@ -55,6 +56,14 @@ def float32_where_exact(weight: Array) -> Array:
     """A weight as a file has it, in float64 if float32 would lose something."""
     small = np.ascontiguousarray(weight, dtype="<f4")
     return small if np.array_equal(small, weight) else np.ascontiguousarray(weight, dtype="<f8")
+
+
+def shown(group: Any) -> bool:
+    """Whether bounds were taken of a part, of divisors that vary little: the next would show less.
+
+    As in `exact.region`, which leaves rays where a divisor's least is a twentieth of its largest.
+    """
+    return group.wanted is not None and bool(group.ends.max() < 20 * group.ends.min())
 
 
 class Recorded:
@@ -127,6 +136,8 @@ class _Trees:
         self.space = kind(facts, self.network)
         self.network.tabulate(*self.space.symbols)
         self.groups: dict[int, Any] = {}
+        rays = self.network.n_heads == 1 and facts["config"]["ln_c"]
+        self.leaves = [RAYS, BOUND] if rays else [BOUND]  # what shows more comes first
 
     def trees(self) -> list[int]:
         """For each target and last symbol a tree, in preorder."""
@@ -149,8 +160,11 @@ class _Trees:
         if empty:
             return [BOUND, len(near), *near], []
         for _ in range(2):  # near some string, then near the worst one by the bound
-            if group.settled(target, allowed, {*near}):
-                return [BOUND, len(near), *near], []
+            for leaf in self.leaves:
+                if group.settled(target, allowed, {*near}, leaf == RAYS):
+                    return [leaf, len(near), *near], []
+                if shown(group):
+                    break
             margins = group.wanted
             worst = np.nan_to_num(group.below(margins), nan=-np.inf).argmin()
             group.below(Affine(margins.slope[[worst]], margins.rest[[worst]]))

@@ -164,9 +164,13 @@ def reader() -> TwoLayerRNN:
     return random_rnn(2, act_fn="relu", n_heads=2, bos_token=6, state="position", ln2="ln")
 
 
-def model_in(facts: Facts, arrays: Arrays) -> TwoLayerRNN:
+def of_rays() -> TwoLayerRNN:
+    """One head before LN_C, depths, an MLP with ReLU."""
+    return random_rnn(5, act_fn="relu", ln_c=0.3, bos_token=6, state="depth")
+
+
+def model_in(facts: Facts, arrays: Arrays, rnn: TwoLayerRNN) -> TwoLayerRNN:
     """The model that a file holds; what it leaves out is that of the model it was made of."""
-    rnn = reader()
     weights = {n: torch.tensor(a, dtype=torch.float64) for n, a in arrays.items() if n != "trees"}
     embedded = torch.zeros((rnn.config.d_vocab, *weights["W_E"].shape[1:]), dtype=torch.float64)
     embedded[facts["tokens"]], weights["W_E"] = weights["W_E"], embedded
@@ -181,14 +185,14 @@ def change_config(facts: Facts, rng: np.random.Generator) -> str:
     return "the configuration"
 
 
-PATH_NODES = [0, 1, 2, 5, 9, 2**15, check_edits.BOUND]
+PATH_NODES = [0, 1, 2, 5, 9, 2**15, check_edits.BOUND, check_edits.RAYS]
 SPACE = PerturbationSpace([(Substitute({0: (1, 2), 3: (4,)}), 2)])
 STRING = (0, 3, 0, 5, 1)
 
 
-def make_edits(folder: Path) -> tuple[Path, Path]:
+def make_edits(folder: Path, rnn: TwoLayerRNN | None = None) -> tuple[Path, Path]:
     """A proof of a few parts, and its exported RNN."""
-    rnn = reader()
+    rnn = rnn or reader()
     rnn = favouring(rnn, 1, 0.01 - margins(rnn, strings_of(rnn, SPACE, STRING), 1).min())
     save_rnn(rnn, folder / "rnn")
     return prove_edits(rnn, STRING, 1, SPACE).save(folder / "a.proof"), folder / "rnn"
@@ -228,12 +232,25 @@ class Listed(Transformation):
         return [(span, tuple(emits)) for _, at, span, emits in self.rows if at == position]
 
 
-def edits_true(facts: Facts, arrays: Arrays) -> bool:
+def edits_true(facts: Facts, arrays: Arrays, rnn: TwoLayerRNN | None = None) -> bool:
     """Whether the target wins on every string that the file's rewritings make."""
-    model = model_in(facts, arrays)
+    model = model_in(facts, arrays, rnn or reader())
     space = PerturbationSpace([(Listed(facts["rewrites"]), facts["budgets"][0])])
     every = strings_of(model, space, tuple(facts["string"]))
     return bool(margins(model, every, facts["target"]).min() > 0)
+
+
+def make_rays(folder: Path) -> tuple[Path, Path]:
+    """A proof with leaves of rays and others, and its exported RNN."""
+    path, model = make_edits(folder, of_rays())
+    nodes = {*read(path)[1]["trees"].tolist()}
+    assert {check_edits.BOUND, check_edits.RAYS} <= nodes
+    return path, model
+
+
+def rays_true(facts: Facts, arrays: Arrays) -> bool:
+    """As `edits_true`."""
+    return edits_true(facts, arrays, of_rays())
 
 
 #: Token 0 leads back and forth, token 1 from anywhere to the end, which only token 2 leaves.
@@ -288,7 +305,7 @@ def change_automaton(facts: Facts, arrays: Arrays, rng: np.random.Generator) -> 
 
 def automaton_true(facts: Facts, arrays: Arrays) -> bool:
     """Whether the answer wins on every string that the file's automaton writes."""
-    model, asked = model_in(facts, arrays), {}
+    model, asked = model_in(facts, arrays, reader()), {}
     lengths = {*facts["lengths"]} - ({0} if model.config.bos_token is None else set())
     for columns, answer in every(facts["after"], facts["answers"], lengths):
         asked.setdefault(answer, []).append(tuple(facts["written"][i] for i in columns))
@@ -298,6 +315,7 @@ def automaton_true(facts: Facts, arrays: Arrays) -> bool:
 KINDS = {
     "a language": Kind(make_language, change_language, language_true),
     "edits": Kind(make_edits, change_edits, edits_true),
+    "edits, rays": Kind(make_rays, change_edits, rays_true),
     "an automaton": Kind(make_automaton, change_automaton, automaton_true),
 }
 

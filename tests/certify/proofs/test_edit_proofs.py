@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -10,7 +12,7 @@ from tests.certify.oracles import PROVABLE, favouring, margins, random_rnn, stri
 from tests.certify.proofs.changed import SPACE, STRING
 from tests.certify.proofs.common import check_file
 from tl_dyck import construct
-from tl_dyck.certify import Delete, PerturbationSpace, SwapAdjacent, check_edits
+from tl_dyck.certify import Delete, PerturbationSpace, SwapAdjacent, check_edits, check_model
 from tl_dyck.certify.check_language import ProofError, read
 from tl_dyck.certify.check_model import compare_exported
 from tl_dyck.certify.edit_proofs import prove_edits
@@ -47,6 +49,24 @@ def test_a_sentence_is_one_line_of_text(edits, tmp_path, change):
     said = check_file(tmp_path / "x")
     assert said.isprintable()
     assert f"of 5 called {change['names'][0]!r}" in said
+
+
+OLDER = {
+    "edits-2": "logit 1 is the largest after each of 14 ways of editing a string '0 3 0 5 1'",
+    "edits-2-ln_c": "logit 1 is the largest after each of 14 ways of editing a string '0 3 0 5 1'",
+    "automaton-1": "after each of 14 strings of 0 to 3 tokens of an automaton of 3 states",
+}
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_files_that_older_versions_wrote_are_still_proofs(name):
+    path = Path(__file__).parent / "older" / f"{name}.proof"
+    assert OLDER[name] in check_file(path)
+    facts, arrays = read(path)
+    assert check_edits.RAYS not in arrays["trees"]
+    facts["format"] = facts["format"][:-1] + "0"
+    with pytest.raises(ProofError, match="of format"):
+        check_model.check(facts, arrays)
 
 
 def test_trees_of_no_group_are_refused(edits):

@@ -71,6 +71,12 @@ def test_more_can_be_allowed_and_less(little, tmp_path, capsys):
     assert typed(["check", str(path), "--work", "1e9"]).exit_code == 0
 
 
+@pytest.mark.parametrize("what", ["16,000 bounds", "16,000 bounds of rays"])
+def test_after_the_first_leaf_it_is_known_that_all_are_too_many(what, tmp_path):
+    _, said = check_model.verdict(too_large.write(tmp_path / "x", "edits", what))
+    assert "too large: it asks for" in said
+
+
 def test_what_searches_for_a_proof_is_not_limited(little):
     check_language.verdict(little[0], work=1)
     WORK.spend(1e30, 1e30)

@@ -67,7 +67,13 @@ CONFIG = dict.fromkeys(check_edits.CONFIG) | {
 }
 
 
-def one_layer(state: str = "none", mlp: str | None = None, norm: str | None = None, **wide: int):
+def one_layer(
+    state: str = "none",
+    mlp: str | None = None,
+    norm: str | None = None,
+    ln_c: float | None = None,
+    **wide: int,
+):
     """A configuration, and weights of bytes."""
     sizes = {"t": 3, "d": 2, "n": 2, "e": 2, "o": 3, "h": 2, "p": 3} | wide
     axes = check_edits.AXES | {"W_E": "td"}
@@ -75,7 +81,8 @@ def one_layer(state: str = "none", mlp: str | None = None, norm: str | None = No
     axes |= {"W_pos": "pd"} if state == "position" else {}
     arrays = weights(axes, sizes)
     arrays["b_U"][0] = 1
-    config = CONFIG | {"state": state, "act_fn": mlp, "ln2": norm, "ln_final": norm}
+    arrays["b_O"][0] = ln_c is not None  # so LN_C divides by more than its constant
+    config = CONFIG | {"state": state, "act_fn": mlp, "ln2": norm, "ln_final": norm, "ln_c": ln_c}
     return config, arrays, list(range(sizes["t"]))
 
 
@@ -85,6 +92,7 @@ def edits(
     emits: int = 1,
     budgets: Any = (1,),
     nodes: int = 1,
+    leaf: int = check_edits.BOUND,
     **net: Any,
 ) -> tuple[Facts, Arrays]:
     """A file about the edits of a string: many bounds of all of it."""
@@ -96,7 +104,10 @@ def edits(
         **{"string": [i % 2 for i in range(string)], "target": 0},
         **{"rewrites": rows, "budgets": list(budgets)},
     }
-    return facts, arrays | {"trees": trees(check_edits.BOUND, 0, times=nodes)}
+    return facts, arrays | {"trees": trees(leaf, 0, times=nodes)}
+
+
+RAYS = {"leaf": check_edits.RAYS, "n": 1, "ln_c": 0.1}
 
 
 EDITS = {
@@ -112,6 +123,11 @@ EDITS = {
     "many rewritings to many": {"string": 9, "rewrites": 120, "emits": 120, "budgets": (9,) * 3},
     "eight budgets": {"string": 60, "rewrites": 64, "budgets": (3,) * 8},
     "16,000 bounds": {"string": 300, "rewrites": 300, "budgets": (9,), "nodes": 16_000},
+    "16,000 bounds of rays": {
+        **{"string": 300, "rewrites": 300, "budgets": (9,), "nodes": 16_000},
+        **RAYS,
+    },
+    "rays of 2,000 dimensions": {"string": 300, "d": 2000, "nodes": 9, **RAYS},
     "norms of 1,000 dimensions": {"d": 1000, "string": 200, "norm": "lnpre", "nodes": 200},
     "2,000 dimensions": {"d": 2000, "e": 2000, "n": 4, "norm": "ln1"},
     "100,000 logits": {"o": 100_000},
