@@ -176,7 +176,7 @@ def test_what_cannot_be_adopted():
         adopt(foreign("attn-only"), LANGUAGE)
     with pytest.raises(VocabularyError, match="are known"):
         adopt(build_model(get_config("gpt", TASK)), VOCABULARY)
-    with pytest.raises(TypeError, match="takes a HookedTransformer, not Identity"):
+    with pytest.raises(TypeError, match="or a folder of one, not Identity"):
         adopt(torch.nn.Identity(), VOCABULARY)
     with pytest.raises(TypeError, match="a Vocabulary or a DyckLanguage, got"):
         adopt(foreign("attn-only"), {"[": 1})

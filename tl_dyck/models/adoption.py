@@ -7,10 +7,11 @@ import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any, SupportsIndex
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from tl_dyck.kit.arguments import checked
@@ -26,6 +27,7 @@ from tl_dyck.language import DyckLanguage, SymbolLanguage, build_tokenizer
 from tl_dyck.language.checks import in_order
 from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
 from tl_dyck.models.config import DTYPES, RECORDING, DyckTransformerConfig
+from tl_dyck.models.foreign import NotCarriedError, as_hooked, can_be_hooked
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.reading.decoder import odd_options
 from tl_dyck.reading.inputs import check_placed, unwrapped, warn_of_first
@@ -33,10 +35,11 @@ from tl_dyck.reading.inputs import check_placed, unwrapped, warn_of_first
 
 @checked
 def adopt(
-    model: Any,
+    model: nn.Module | Mapping[str, Tensor] | str | Path,
     vocabulary: Vocabulary | DyckLanguage,
     *,
     outputs: Sequence[SupportsIndex | None] | None = None,
+    config: HookedTransformerConfig | Mapping[str, Any] | None = None,
 ) -> Any:
     """A model of your own, renumbered: its token ids are those of the language, brackets first.
 
@@ -46,7 +49,7 @@ def adopt(
     goes: metrics, probes, head importance, widgets, RNN export, certificates.
 
     Examples:
-        >>> from tl_dyck.models.hooked import HookedTransformerConfig
+        >>>     from tl_dyck.models.hooked import HookedTransformerConfig
         >>> cfg = HookedTransformerConfig(
         ...     n_layers=2, d_model=16, n_ctx=32, d_head=8, d_vocab=6, attn_only=True,
         ...     init_weights=False,
@@ -58,7 +61,9 @@ def adopt(
         [[4, 0, 2, 3, 1]]
 
     Args:
-        model: a HookedTransformer. It is copied, with its hooks, and not changed.
+        model: a HookedTransformer, which is copied with its hooks and not changed; or whatever
+            `as_hooked` makes one of: a `TransformerBridge`, a GPT-2 of `transformers` or a folder
+            of one, a state dict with `config`.
         vocabulary: which id is which bracket; or a language, if the model has a tokenizer that
             knows.
         outputs: which of the model's ids each of its logits is of, in their order; None for a logit
@@ -66,13 +71,16 @@ def adopt(
             must be one. ``()`` if logits are no tokens but classes, which keep their order. Not
             needed of a model with as many logits as ids, logit i of id i, or with fewer than there
             are brackets, which can only be classes.
+        config: of a state dict, what it is of; see `as_hooked`.
 
     Returns:
         A HookedTransformer of the same class; `vocabulary` is an attribute of it, so `save_model`
         and `load_model` keep it.
 
     Raises:
-        TypeError: not a HookedTransformer, or no vocabulary.
+        TypeError: no model of these kinds, or no vocabulary.
+        NotCarriedError: a model of others with a part that no HookedTransformer has.
+        CorruptFileError: a folder or file that does not hold what it should.
         VocabularyError: a vocabulary that the model cannot have: too few ids, a tokenizer that
             says otherwise, or a model whose ids are known; or outputs that are not said, or cannot
             be.
@@ -83,13 +91,7 @@ def adopt(
             closing bracket to some opening one, as one does whose ids are named wrongly
             (`tl_dyck.reading.inputs.warn_of_first`). No warning is no proof that they are right.
     """
-    model = unwrapped(model)
-    if not isinstance(model, HookedTransformer):
-        raise TypeError(
-            f"adopt takes a HookedTransformer, not {type(model).__name__}; of another model, "
-            "measure what it does: task.closing_accuracy(lambda tokens: "
-            f"model(vocabulary.to_model(tokens)){_logits_of(model)}[..., vocabulary.ids])"
-        )
+    model = _hooked(model, config)
     known = getattr(model.cfg, "language", None)
     if known is not None:
         raise VocabularyError(f"the token ids of this model are known: it reads {known}")
@@ -110,6 +112,24 @@ def adopt(
         may_come = torch.arange(language.bos_token) % 2 == 0
         warn_of_first(adopted, language, may_come)
     return adopted
+
+
+def _hooked(model: Any, config: Any) -> Any:
+    """The model as a HookedTransformer; of another, what can be done instead is said."""
+    inside = unwrapped(model)
+    instead = (
+        "of another model, measure what it does: task.closing_accuracy(lambda tokens: "
+        f"model(vocabulary.to_model(tokens)){_logits_of(inside)}[..., vocabulary.ids])"
+    )
+    if not can_be_hooked(inside):
+        raise WrongTypeError(
+            "adopt takes a HookedTransformer, a TransformerBridge, a GPT-2 or a folder of one, not "
+            f"{type(inside).__name__}; {instead}"
+        )
+    try:
+        return as_hooked(model, config=config)
+    except NotCarriedError as error:
+        raise NotCarriedError(f"{error}; {instead}") from error
 
 
 def _logits_of(model: Any) -> str:

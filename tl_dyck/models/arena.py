@@ -13,8 +13,6 @@ Examples:
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import SupportsIndex, final
@@ -25,7 +23,8 @@ from torch import Tensor
 
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_integer
-from tl_dyck.kit.files import CorruptFileError, one_line, read_regular
+from tl_dyck.kit.files import CorruptFileError
+from tl_dyck.models.foreign import read_state_dict
 from tl_dyck.models.hooked import HookedTransformerConfig
 from tl_dyck.models.hooked.own import HookedTransformer
 from tl_dyck.models.storage import check_finite, load_weights
@@ -34,8 +33,6 @@ _START, _PAD, _END = 0, 1, 2
 _BRACKETS = {"(": 3, ")": 4}
 _NAMES = ("[start]", "[pad]", "[end]", *_BRACKETS)
 _HIDDEN = -1e5  # what ARENA adds to the scores of padding
-_BUFFERS = (".mask", ".IGNORE")  # of TransformerLens, saved by early releases
-_LARGEST = 1 << 28  # bytes: a thousand times the file
 _LONGEST = 4096  # positions; a mask has the square of them
 
 
@@ -61,19 +58,7 @@ def load_arena(path: str | Path, device: str | None = None) -> HookedTransformer
         NotFiniteError: a weight is NaN or infinite.
     """
     source = str(path)
-    try:
-        data = read_regular(path, _LARGEST)
-        _check_packed(data, source)
-        found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    # what an unpickler of torch raises of a file that someone made up can be anything
-    except Exception as error:
-        if isinstance(error, (CorruptFileError, OSError)):
-            raise
-        raise CorruptFileError(f"{source!r} is not a state dict: {one_line(error)}") from error
-    if not isinstance(found, Mapping) or not all(isinstance(w, Tensor) for w in found.values()):
-        raise CorruptFileError(f"{source!r} holds {type(found).__name__}, not a state dict")
-    kept = {str(name): value for name, value in found.items() if not str(name).endswith(_BUFFERS)}
-    _check_held(kept, len(data), source)
+    kept = read_state_dict(path)
     weights = {name: value.float() for name, value in kept.items()}
     config = _config(weights, source, device)
     _check_built(config, sum(weight.numel() for weight in weights.values()), source)
@@ -137,30 +122,6 @@ def balanced_logit(
     """
     margin = logits[:, 0, 1] - logits[:, 0, 0]
     return torch.where(is_balanced(tokens), margin, -margin)
-
-
-def _check_packed(data: bytes, source: str) -> None:
-    """Refuse an archive that becomes larger when it is read, as PyTorch writes none."""
-    if zipfile.is_zipfile(io.BytesIO(data)):
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            unpacked = sum(each.file_size for each in archive.infolist())
-        if unpacked > len(data):
-            raise CorruptFileError(
-                f"{source!r} has {len(data):,} bytes and unpacks to {unpacked:,}; PyTorch's are "
-                "not compressed"
-            )
-
-
-def _check_held(found: Mapping[str, Tensor], size: int, source: str) -> None:
-    """Refuse tensors that say more numbers than there are bytes: of stride 0, or of one storage."""
-    if any(each.layout != torch.strided or each.is_quantized for each in found.values()):
-        raise CorruptFileError(f"{source!r} holds tensors that are sparse or quantized")
-    said = sum(each.numel() * each.element_size() for each in found.values())
-    if said > size:
-        raise CorruptFileError(
-            f"{source!r} has {size:,} bytes, but its tensors say {said:,}: some are expanded or "
-            "share their numbers; save contiguous copies"
-        )
 
 
 def _check_built(config: HookedTransformerConfig, held: int, source: str) -> None:

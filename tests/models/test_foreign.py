@@ -1,0 +1,302 @@
+"""Models of others come in, and say what they said: bridges, GPT-2, folders, state dicts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor, nn
+from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
+
+from tests.foreign import LANGUAGE, VOCABULARY, foreign
+from tl_dyck import VocabularyError, adopt, certify_language, load_task
+from tl_dyck.kit.files import CorruptFileError
+from tl_dyck.models.foreign import NotCarriedError, as_hooked, read_state_dict
+from tl_dyck.models.hooked import HookedTransformerConfig
+from tl_dyck.models.hooked.installed import MAJOR
+
+TASK = load_task("dyck-2-4")
+TOKENS = torch.tensor([[1, 4, 2, 3, 5, 0, 6], [1, 2, 2, 3, 3, 0, 0]])
+SIZES = {"d_model": 16, "d_head": 8, "n_layers": 2, "n_ctx": 12, "n_heads": 2, "d_vocab": 7}
+NATIVE = {**SIZES, "d_mlp": 24, "act_fn": "relu", "normalization_type": "LN"}
+needs_4 = pytest.mark.skipif(MAJOR < 4, reason="TransformerLens 3 has no native bridges")
+CARRIED: dict[str, dict[str, Any]] = {
+    "LN": {},
+    "LNPre": {"normalization_type": "LNPre"},
+    "no norm": {"normalization_type": None},
+    "silu": {"act_fn": "silu"},
+    "attention only": {"attn_only": True},
+    "bidirectional": {"attention_dir": "bidirectional"},
+    "scale": {"attn_scale": 3.0},
+    "more outputs": {"d_vocab_out": 9},
+    "double": {"dtype": torch.float64},
+    "eps": {"eps": 1e-2},
+}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "RMS": ({"normalization_type": "RMS"}, "RMSNorm"),
+    "gates": ({"gated_mlp": True}, "gated_mlp"),
+    "rotary": ({"positional_embedding_type": "rotary"}, "rotary"),
+    "groups": ({"n_key_value_heads": 1}, "n_key_value_heads"),
+    "capped scores": ({"attn_scores_soft_cap": 5.0}, "attn_scores_soft_cap"),
+    "capped logits": ({"output_logits_soft_cap": 5.0}, "output_logits_soft_cap"),
+}
+
+
+def drawn(model: Any) -> Any:
+    """With weights that make every part count: LayerNorms' too, which begin as the identity."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype) / 2)
+    return model.eval()
+
+
+def native(more: dict[str, Any]) -> Any:
+    from transformer_lens import TransformerBridgeConfig
+    from transformer_lens.model_bridge import TransformerBridge
+
+    config = TransformerBridgeConfig(
+        **{**NATIVE, **more}, architecture="TransformerLensNative", device="cpu"
+    )
+    return drawn(TransformerBridge.boot_native(config))
+
+
+def gpt2(kind: Any = GPT2LMHeadModel, **more: Any) -> Any:
+    sizes = {"vocab_size": 7, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    with torch.random.fork_rng(devices=[]):  # theirs draw weights, which are replaced
+        return drawn(kind(GPT2Config(**{**sizes, "bos_token_id": 1, "eos_token_id": 6, **more})))
+
+
+@needs_4
+@pytest.mark.global_rng
+@pytest.mark.parametrize("processed", [False, True])
+@pytest.mark.parametrize("name", CARRIED)
+def test_a_native_bridge_comes_in(name: str, processed: bool) -> None:
+    bridge = native(CARRIED[name])
+    if processed:
+        bridge.enable_compatibility_mode()
+    mine = as_hooked(bridge)
+    torch.testing.assert_close(mine(TOKENS), bridge(TOKENS), rtol=1e-5, atol=1e-5)
+    assert mine.cfg.dtype == bridge.cfg.dtype
+    assert not mine.training
+
+
+@needs_4
+@pytest.mark.global_rng
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_bridge_has_and_we_have_not_is_named(name: str) -> None:
+    more, said = REFUSED[name]
+    bridge = native(more)
+    with pytest.raises(NotCarriedError, match=said) as found:
+        adopt(bridge, VOCABULARY)
+    assert "\n" not in str(found.value)
+    assert "measure what it does" in str(found.value)
+
+
+@needs_4
+@pytest.mark.global_rng
+def test_a_bridge_that_computes_something_else_is_refused() -> None:
+    bridge = native({})
+    bridge.train()
+    bridge.blocks[1].mlp.register_forward_hook(lambda module, given, out: 2 * out)
+    with pytest.raises(NotCarriedError, match="off by"):
+        as_hooked(bridge)
+    assert bridge.training  # as it was
+
+
+@pytest.mark.global_rng
+@pytest.mark.parametrize("processed", [False, True])
+def test_a_bridge_of_a_folder_comes_in(tmp_path: Path, processed: bool) -> None:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    boot = getattr(TransformerBridge, "boot_transformers", None)
+    if boot is None:
+        pytest.skip("this TransformerLens has no such bridge")
+    gpt2().save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    bridge = boot(str(tmp_path), device="cpu")
+    if processed:
+        bridge.enable_compatibility_mode()
+    wanted = bridge(TOKENS).log_softmax(-1)
+    found = adopt(bridge, LANGUAGE)(VOCABULARY.to_ours(TOKENS[:1, :5])).log_softmax(-1)
+    order = [4, 5, 2, 3, 1]
+    torch.testing.assert_close(found[..., :5], wanted[:1, :5, order], rtol=1e-4, atol=1e-4)
+
+
+# --- transformers ---------------------------------------------------------------------------------
+
+GPT2S: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "own head": {"tie_word_embeddings": False},
+    "relu": {"activation_function": "relu"},
+    "pytorch's tanh": {"activation_function": "gelu_pytorch_tanh"},
+    "swish": {"activation_function": "swish"},
+    "narrow MLP": {"n_inner": 10},
+    "one layer, one head": {"n_layer": 1, "n_head": 1},
+    "eps": {"layer_norm_epsilon": 1e-2},
+}
+
+
+@pytest.mark.parametrize("name", GPT2S)
+def test_a_gpt2_and_its_folder_come_in(name: str, tmp_path: Path) -> None:
+    model = gpt2(**GPT2S[name]).double()
+    wanted = model(TOKENS).logits
+    model.train()
+    torch.testing.assert_close(as_hooked(model)(TOKENS), wanted, rtol=1e-10, atol=1e-10)
+    assert model.training  # as it was
+    model.save_pretrained(tmp_path)
+    torch.testing.assert_close(as_hooked(tmp_path)(TOKENS), wanted, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(as_hooked(str(tmp_path))(TOKENS), wanted, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"scale_attn_weights": False}, "scale_attn_weights"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+        ({"activation_function": "gelu_10"}, "gelu_10"),
+    ],
+)
+def test_another_gpt2_is_refused_by_name(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(NotCarriedError, match=said):
+        as_hooked(gpt2(**more))
+
+
+def test_other_models_of_transformers_are_refused_by_name() -> None:
+    with pytest.raises(NotCarriedError, match=r"score\.weight"):
+        as_hooked(gpt2(GPT2ForSequenceClassification))
+    config = transformers.OPTConfig(
+        vocab_size=7, hidden_size=8, num_hidden_layers=1, ffn_dim=8, num_attention_heads=1
+    )
+    with torch.random.fork_rng(devices=[]):
+        other = transformers.OPTForCausalLM(config)
+    with pytest.raises(NotCarriedError, match="'opt'"):
+        adopt(other, VOCABULARY)
+
+
+def test_every_prefix_is_decided_as_the_folders_model_answers_it(tmp_path: Path) -> None:
+    """`certify_language` of what came in, against the GPT-2 itself on every prefix."""
+    model = gpt2(n_layer=1, vocab_size=6)
+    model.save_pretrained(tmp_path)
+    found = certify_language(
+        adopt(tmp_path, VOCABULARY), TASK, 6, property="closing_only", time_limit=None
+    )
+    names = {"(": 2, ")": 3, "[": 4, "]": 5}
+    said: list[bool] = []
+    for length in range(1, 7):
+        for text in map("".join, itertools.product("[]()", repeat=length)):
+            stack = opened(text)
+            if stack:
+                tokens = torch.tensor([[1, *map(names.__getitem__, text)]])
+                logits = model(tokens).logits[0, -1]
+                said.append(bool(logits[names[stack[-1]]] > logits[8 - names[stack[-1]]]))
+    assert 0 < said.count(False) < len(said)
+    assert (found.wrong, found.prefixes) == (said.count(False), len(said))
+
+
+def opened(text: str) -> str | None:
+    """The closing brackets that a prefix asks for; None if it is no prefix of depth 4."""
+    stack = ""
+    for each in text:
+        if each in "[(":
+            stack += "])"["[(".index(each)]
+        elif not stack or stack[-1] != each:
+            return None
+        else:
+            stack = stack[:-1]
+        if len(stack) > 4:
+            return None
+    return stack
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["pt", "safetensors"])
+@pytest.mark.parametrize("wrapper", ["", "_orig_mod.", "module.", "module._orig_mod."])
+def test_a_state_dict_comes_in_out_of_its_wrappers(
+    tmp_path: Path, ending: str, wrapper: str
+) -> None:
+    from safetensors.torch import save_file
+
+    model = foreign("one-layer")
+    state: dict[str, Tensor] = {
+        wrapper + name: value.clone() for name, value in model.named_parameters()
+    }
+    state[f"{wrapper}blocks.0.attn.mask"] = torch.ones(4, 4).tril().bool()
+    state[f"{wrapper}blocks.0.attn.IGNORE"] = torch.tensor(-1e5)
+    path = tmp_path / f"weights.{ending}"
+    if ending == "pt":
+        torch.save(state, path)
+    else:
+        save_file(state, path)
+    wanted = adopt(model, VOCABULARY)("[()]")
+    for source in (path, str(path), state):
+        found = adopt(source, VOCABULARY, config=model.cfg)("[()]")
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    assert set(read_state_dict(path)) == set(dict(model.named_parameters()))
+
+
+def test_what_is_no_model_is_refused_in_a_line(tmp_path: Path) -> None:
+    model = foreign("one-layer")
+    state = {name: value.detach().clone() for name, value in model.named_parameters()}
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text(json.dumps({"format": "tl_dyck.model/1"}))
+    gpt2().save_pretrained(tmp_path / "cut")
+    config = json.loads((tmp_path / "cut" / "config.json").read_text())
+    (tmp_path / "cut" / "config.json").write_text(json.dumps({**config, "n_layer": 3}))
+    torch.save(state, tmp_path / "weights.pt")
+    one: dict[str, Any] = {"config": model.cfg}
+    less = {name: value for name, value in state.items() if "W_K" not in name}
+    deeper = HookedTransformerConfig(**{**SIZES, "n_layers": 9, "act_fn": "relu", "device": "cpu"})
+    for source, how, kind, said in (
+        (tmp_path / "nothing", one, CorruptFileError, "there is no file"),
+        (tmp_path / "empty", {}, CorruptFileError, "there is no file"),
+        (tmp_path / "other", {}, CorruptFileError, "load_model"),
+        (tmp_path / "cut", {}, CorruptFileError, "h.2.attn.c_attn.weight"),
+        (tmp_path / "cut", one, TypeError, "has its own"),
+        (tmp_path / "weights.pt", {}, TypeError, "give config="),
+        (state, {}, TypeError, "give config="),
+        (less, one, NotCarriedError, "W_K"),
+        (state, {"config": deeper}, NotCarriedError, "n_layers=9"),
+        ({**state, "blocks.0.attn.W_X": torch.ones(2)}, one, NotCarriedError, "W_X"),
+        ({**state, "embed.W_E": torch.ones(2, 2)}, one, NotCarriedError, "W_E"),
+        ({**state, "embed.W_E": "no"}, one, TypeError, "tensors"),
+        (nn.Identity(), {}, TypeError, "Identity"),
+        (model, one, TypeError, "brings its own"),
+    ):
+        with pytest.raises(kind, match=said) as found:
+            as_hooked(source, **how)
+        assert "\n" not in str(found.value), said
+
+
+def tokenizer() -> Any:
+    known = {"<pad>": 0, "<s>": 1, "(": 2, ")": 3, "[": 4, "]": 5, "</s>": 6}
+    plain = Tokenizer(models.WordLevel(known, unk_token="<pad>"))
+    plain.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=plain,
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<pad>",
+        pad_token="<pad>",
+    )
+
+
+def test_a_folders_own_tokenizer_says_which_id_is_which(tmp_path: Path) -> None:
+    gpt2().save_pretrained(tmp_path)
+    with pytest.raises(VocabularyError, match="no tokenizer"):
+        adopt(tmp_path, LANGUAGE)
+    tokenizer().save_pretrained(tmp_path)
+    found = adopt(tmp_path, LANGUAGE)("[()]")
+    torch.testing.assert_close(found, adopt(tmp_path, VOCABULARY)("[()]"), rtol=0, atol=0)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(CorruptFileError, match="tokenizer"):
+        adopt(tmp_path, LANGUAGE)

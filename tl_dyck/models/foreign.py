@@ -1,0 +1,430 @@
+"""Models as others keep them, as a HookedTransformer: a bridge, a GPT-2, a folder, a state dict.
+
+Knows: names and shapes of weights in each of these forms, and that what comes out must compute what
+went in. Does not know: which token id is which symbol (`tl_dyck.models.adoption`).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError, check_integer, shown
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.files import (
+    LARGEST_DESCRIPTION,
+    LARGEST_TENSORS,
+    CorruptFileError,
+    one_line,
+    read_json,
+    read_regular,
+    read_tensors,
+)
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
+from tl_dyck.reading.inputs import check_placed, unwrapped
+
+
+class NotCarriedError(DyckError, ValueError):
+    """A model has a part that no HookedTransformer of the installed release has."""
+
+
+#: What wrappers and old releases leave in a state dict: prefixes, and buffers that are no weights.
+_WRAPPED = re.compile(r"^(?:(?:_orig_mod|module|_forward_module)\.)+")
+_BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
+#: The same of `transformers`' GPT-2: causal masks.
+_GPT2_BUFFERS = (".attn.bias", ".attn.masked_bias")
+_LONGEST = 1 << 15  # positions: TransformerLens 3 makes a mask of their square
+
+
+@checked
+def as_hooked(
+    model: nn.Module | Mapping[str, Tensor] | str | Path,
+    *,
+    config: HookedTransformerConfig | Mapping[str, Any] | None = None,
+) -> Any:
+    """A model of others as a HookedTransformer, which everything here reads; token ids stay.
+
+    Args:
+        model: one of
+
+            - a HookedTransformer, which comes back as it is, out of what torch has put around it;
+            - a `TransformerBridge` of TransformerLens 3 or 4, with its weights processed or not;
+            - a GPT-2 of `transformers`, or a folder with ``config.json`` and ``model.safetensors``
+              of one, as `save_pretrained` writes it, whatever its vocabulary;
+            - a state dict of a HookedTransformer, or a file of one (``.pt``, ``.pth``,
+              ``.safetensors``), with `config`. Prefixes of `torch.compile` and `DataParallel`
+              (``_orig_mod.``, ``module.``) and masks that old releases saved are left out.
+        config: of a state dict, and of nothing else: what the HookedTransformer is.
+
+    Returns:
+        A HookedTransformer with copies of the weights, in eval mode and of their precision. Hooks
+        of a bridge stay behind.
+
+    Raises:
+        TypeError: none of these.
+        NotCarriedError: a part that a HookedTransformer has not, by its name; weights that are not
+            those of the options; or the result does not compute what the model does, on drawn
+            tokens, to the square root of the precision.
+        CorruptFileError: files that are missing, or are not what they say.
+    """
+    if isinstance(model, str | Path):
+        return _from_path(Path(model), config)
+    if isinstance(model, Mapping):
+        return _from_state(model, config, "the state dict")
+    if config is not None:
+        raise WrongTypeError(
+            f"config is for a state dict or a file of one; {shown(model)} brings its own"
+        )
+    model = unwrapped(model)
+    if isinstance(model, HookedTransformer):
+        return model
+    kinds = [kind.__name__ for kind in type(model).__mro__]
+    if "TransformerBridge" in kinds:
+        check_placed(model)
+        return _same(_from_bridge(model), model, model)
+    if "PreTrainedModel" in kinds:
+        found = _from_gpt2(model.config.to_dict(), model.state_dict(), type(model).__name__)
+        return _same(found, model, lambda tokens: model(tokens).logits)
+    raise WrongTypeError(
+        "no HookedTransformer, TransformerBridge, GPT-2 of transformers, folder or state dict of "
+        f"one: {type(model).__name__}"
+    )
+
+
+def can_be_hooked(model: Any) -> bool:
+    """Whether `as_hooked` knows models of this kind."""
+    kinds = {kind.__name__ for kind in type(unwrapped(model)).__mro__}
+    known = {"TransformerBridge", "PreTrainedModel"}
+    return isinstance(model, str | Path | Mapping | HookedTransformer) or bool(kinds & known)
+
+
+# --- a bridge -------------------------------------------------------------------------------------
+
+
+def _from_bridge(bridge: Any) -> Any:
+    """Options by their names, which are those of a HookedTransformer, and weights by theirs."""
+    try:
+        from transformer_lens.model_bridge.get_params_util import get_bridge_params
+    except ImportError as error:  # the first bridges keep their weights otherwise
+        raise NotCarriedError(
+            "a TransformerBridge of this release of TransformerLens; upgrade transformer_lens"
+        ) from error
+
+    cfg = bridge.cfg
+    known = {field.name for field in fields(HookedTransformerConfig)} - _NOT_TAKEN
+    options = {name: getattr(cfg, name) for name in known if hasattr(cfg, name)}
+    kinds = {"RMS": "RMSNorm", "RMSPre": "RMSNorm"}
+    if cfg.normalization_type in kinds or getattr(cfg, "final_rms", False):
+        raise NotCarriedError(f"RMSNorm (cfg.normalization_type={cfg.normalization_type!r})")
+    for name in ("gated_mlp", "parallel_attn_mlp", "num_experts"):
+        if getattr(cfg, name, None):
+            raise NotCarriedError(f"cfg.{name}={getattr(cfg, name)!r} of this bridge")
+    weights = {name: weight.detach() for name, weight in get_bridge_params(bridge).items()}
+    for where in _norms(cfg):  # early releases leave them out
+        norm = _at(bridge, where)
+        for mine, names in (("w", ("w", "weight")), ("b", ("b", "bias"))):
+            found = next((getattr(norm, n, None) for n in names), None)
+            if isinstance(found, Tensor):
+                weights.setdefault(f"{where}.{mine}", found.detach())
+    found = _built({**options, "dtype": weights["embed.W_E"].dtype}, weights, "this bridge")
+    found.tokenizer = getattr(bridge, "tokenizer", None)
+    return found
+
+
+#: Options that say where a model comes from or how it is made, not what it computes.
+_NOT_TAKEN = {"init_weights", "init_mode", "seed", "device", "n_params", "tokenizer_name"}
+_NOT_TAKEN |= {"original_architecture", "model_name", "checkpoint_index", "checkpoint_label_type"}
+_NOT_TAKEN |= {"checkpoint_value", "from_checkpoint", "n_devices", "trust_remote_code", "dtype"}
+_NOT_TAKEN |= {"tie_word_embeddings", "tokenizer_prepends_bos", "rotary_base", "rotary_dim"}
+
+
+def _norms(cfg: Any) -> list[str]:
+    blocks = [f"blocks.{n}.{ln}" for n in range(cfg.n_layers) for ln in ("ln1", "ln2")]
+    return [*blocks, "ln_final"] if cfg.normalization_type == "LN" else []
+
+
+def _at(root: Any, path: str) -> Any:
+    for name in path.split("."):
+        root = root[int(name)] if name.isdigit() else getattr(root, name, None)
+    return root
+
+
+# --- transformers' GPT-2 --------------------------------------------------------------------------
+
+#: What an option of a GPT-2 must be; another changes what is computed.
+_PLAIN = {
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+}
+#: Names that `transformers` has for what TransformerLens calls otherwise.
+_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}
+
+
+def _from_gpt2(config: Mapping[str, Any], state: Mapping[str, Tensor], source: str) -> Any:
+    """Weights of a GPT-2: there ``x @ W + b`` with query, key and value side by side."""
+    if config.get("model_type") != "gpt2":
+        raise NotCarriedError(
+            f"{source} is a {config.get('model_type')!r}; of transformers' models GPT-2 is read "
+            "here, and others through TransformerLens: TransformerBridge.boot_transformers(…)"
+        )
+    for name, plain in _PLAIN.items():
+        if config.get(name, plain) != plain:
+            raise NotCarriedError(f"{source} has {name}={config[name]!r}, not {plain!r}")
+    size = {
+        ours: check_integer(theirs, config.get(theirs), least=1)
+        for ours, theirs in (
+            *(("n_layers", "n_layer"), ("d_model", "n_embd"), ("n_heads", "n_head")),
+            *(("n_ctx", "n_positions"), ("d_vocab", "vocab_size")),
+        )
+    }
+    if size["d_model"] % size["n_heads"]:
+        raise NotCarriedError(f"{source}: {size['d_model']} dimensions for {size['n_heads']} heads")
+    heads, d_head = size["n_heads"], size["d_model"] // size["n_heads"]
+    weights = _Taken(_without(state, _GPT2_BUFFERS), source)
+    read = weights.read
+    found: dict[str, Tensor] = {
+        "embed.W_E": read("wte.weight"),
+        "pos_embed.W_pos": read("wpe.weight"),
+    }
+    for n in range(size["n_layers"]):
+        mine, theirs = f"blocks.{n}", f"h.{n}"
+        for bias, part in (("W", "weight"), ("b", "bias")):
+            joint = read(f"{theirs}.attn.c_attn.{part}")
+            for name, each in zip("QKV", joint.chunk(3, dim=-1), strict=True):
+                split = each.unflatten(-1, (heads, d_head))
+                found[f"{mine}.attn.{bias}_{name}"] = split.movedim(-2, 0)
+            out = read(f"{theirs}.attn.c_proj.{part}")
+            found[f"{mine}.attn.{bias}_O"] = (
+                out.unflatten(0, (heads, d_head)) if out.ndim == 2 else out
+            )
+            found[f"{mine}.mlp.{bias}_in"] = read(f"{theirs}.mlp.c_fc.{part}")
+            found[f"{mine}.mlp.{bias}_out"] = read(f"{theirs}.mlp.c_proj.{part}")
+        for ln, theirs_ln in (("ln1", "ln_1"), ("ln2", "ln_2")):
+            found[f"{mine}.{ln}.w"] = read(f"{theirs}.{theirs_ln}.weight")
+            found[f"{mine}.{ln}.b"] = read(f"{theirs}.{theirs_ln}.bias")
+    found["ln_final.w"], found["ln_final.b"] = read("ln_f.weight"), read("ln_f.bias")
+    tied = "lm_head.weight" not in weights.left
+    head = found["embed.W_E"] if tied else weights.left.pop("lm_head.weight")
+    found["unembed.W_U"] = head.T
+    found["unembed.b_U"] = weights.left.pop("lm_head.bias", head.new_zeros(len(head)))
+    weights.check_empty()
+    activation = str(config.get("activation_function", "gelu_new"))
+    options = {
+        **size,
+        "d_head": d_head,
+        "d_mlp": config.get("n_inner") or 4 * size["d_model"],
+        "d_vocab_out": len(head),
+        "act_fn": _ACTIVATIONS.get(activation, activation),
+        "eps": config.get("layer_norm_epsilon", 1e-5),
+        "normalization_type": "LN",
+        "dtype": head.dtype,
+    }
+    return _built(options, found, source)
+
+
+class _Taken:
+    """Weights by their names, each of which is read once; what is left over is named."""
+
+    def __init__(self, weights: Mapping[str, Tensor], source: str) -> None:
+        self.left = {name.removeprefix("transformer."): value for name, value in weights.items()}
+        self._source = source
+
+    def read(self, name: str) -> Tensor:
+        if name not in self.left:
+            raise CorruptFileError(f"{self._source} has no weight {name!r}")
+        return self.left.pop(name)
+
+    def check_empty(self) -> None:
+        if self.left:
+            named = ", ".join(map(repr, sorted(self.left)[:3]))
+            raise NotCarriedError(
+                f"{self._source} has weights that no plain GPT-2 has: {named}; a model with "
+                "another head or other parts is not carried"
+            )
+
+
+# --- files and state dicts ------------------------------------------------------------------------
+
+
+def _from_path(path: Path, config: Any) -> Any:
+    source = repr(str(path))
+    if not path.is_dir():
+        if config is None and path.exists():
+            raise WrongTypeError(
+                f"{source} is a file of weights, which do not say what they are of; give "
+                "config=HookedTransformerConfig(…) too"
+            )
+        return _from_state(read_state_dict(path), config, source)
+    if config is not None:
+        raise WrongTypeError(f"config is for a file of weights; the folder {source} has its own")
+    said = read_json(path / "config.json", LARGEST_DESCRIPTION)
+    if not isinstance(said, Mapping) or "model_type" not in said:
+        ours = isinstance(said, Mapping) and str(said.get("format")).startswith("tl_dyck.")
+        hint = "load_model(folder) reads it" if ours else "of a state dict, name the file"
+        raise CorruptFileError(f"config.json in {source} is not of a model of transformers; {hint}")
+    found = _from_gpt2(said, read_tensors(path / "model.safetensors"), source)
+    if (path / "tokenizer.json").exists():
+        found.tokenizer = _tokenizer(path, source)
+    return found
+
+
+def _tokenizer(path: Path, source: str) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    try:
+        return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+    except Exception as error:  # whatever a file that someone made up leads to there
+        raise CorruptFileError(
+            f"the tokenizer in {source} cannot be read: {one_line(error)}"
+        ) from error
+
+
+@checked
+def read_state_dict(path: str | Path) -> dict[str, Tensor]:
+    """Weights from a file of PyTorch or safetensors, without running what a pickle may hold.
+
+    Prefixes of wrappers and masks of early TransformerLens are left out.
+
+    Raises:
+        CorruptFileError: the file is missing, or holds no weights; the message says why.
+    """
+    source = repr(str(path))
+    if str(path).endswith(".safetensors"):
+        return _without(read_tensors(path), _BUFFERS)
+    data = read_regular(path, LARGEST_TENSORS)
+    try:
+        _check_packed(data, source)
+        found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    # what an unpickler of torch raises of a file that someone made up can be anything
+    except Exception as error:
+        if isinstance(error, CorruptFileError):
+            raise
+        raise CorruptFileError(f"{source} is not a state dict: {one_line(error)}") from error
+    if not isinstance(found, Mapping) or not all(isinstance(w, Tensor) for w in found.values()):
+        raise CorruptFileError(f"{source} holds {type(found).__name__}, not a state dict")
+    kept = _without(found, _BUFFERS)
+    _check_held(kept, len(data), source)
+    return kept
+
+
+def _without(state: Mapping[Any, Tensor], buffers: tuple[str, ...]) -> dict[str, Tensor]:
+    """Weights by their own names."""
+    named = {_WRAPPED.sub("", str(name)): value for name, value in state.items()}
+    return {name: value for name, value in named.items() if not name.endswith(buffers)}
+
+
+def _check_packed(data: bytes, source: str) -> None:
+    """Refuse an archive that becomes larger when it is read, as PyTorch writes none."""
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            unpacked = sum(each.file_size for each in archive.infolist())
+        if unpacked > len(data):
+            raise CorruptFileError(
+                f"{source} has {len(data):,} bytes and unpacks to {unpacked:,}; PyTorch's are "
+                "not compressed"
+            )
+
+
+def _check_held(found: Mapping[str, Tensor], size: int, source: str) -> None:
+    """Refuse tensors that say more numbers than there are bytes: of stride 0, or of one storage."""
+    if any(each.layout != torch.strided or each.is_quantized for each in found.values()):
+        raise CorruptFileError(f"{source} holds tensors that are sparse or quantized")
+    said = sum(each.numel() * each.element_size() for each in found.values())
+    if said > size:
+        raise CorruptFileError(
+            f"{source} has {size:,} bytes, but its tensors say {said:,}: some are expanded or "
+            "share their numbers; save contiguous copies"
+        )
+
+
+def _from_state(state: Mapping[Any, Any], config: Any, source: str) -> Any:
+    if config is None:
+        raise WrongTypeError(
+            f"{source} does not say what it is of; give config=HookedTransformerConfig(…) too"
+        )
+    if not all(isinstance(value, Tensor) for value in state.values()):
+        raise WrongTypeError(f"{source} is no state dict: not all of its values are tensors")
+    weights = _without(state, _BUFFERS)
+    options = config if isinstance(config, Mapping) else _options(config)
+    floats = [each.dtype for each in weights.values() if each.is_floating_point()]
+    dtype = floats[0] if floats else torch.float32
+    return _built({**options, "dtype": dtype}, weights, source)
+
+
+def _options(config: Any) -> dict[str, Any]:
+    return {each.name: getattr(config, each.name) for each in fields(config) if each.init}
+
+
+# --- the way all of them end ----------------------------------------------------------------------
+
+
+def _built(options: Mapping[str, Any], weights: Mapping[str, Tensor], source: str) -> Any:
+    """A HookedTransformer of these options with these weights, and no others."""
+    n_ctx = options.get("n_ctx", 1)
+    if isinstance(n_ctx, int) and n_ctx > _LONGEST:
+        raise NotCarriedError(f"{source} reads {n_ctx:,} positions (at most {_LONGEST:,})")
+    layers = sum(name.endswith(".attn.W_Q") for name in weights)
+    if options.get("n_layers") != layers:  # before anything is built
+        raise NotCarriedError(
+            f"{source} has weights of {layers} layers, and n_layers={options.get('n_layers')!r}"
+        )
+    try:
+        cfg = HookedTransformerConfig(**{**options, "init_weights": False, "device": "cpu"})
+    except DyckError as error:
+        raise NotCarriedError(f"{source} cannot be a HookedTransformer: {error}") from error
+    model: Any = HookedTransformer(cfg, move_to_device=False)
+    wanted = dict(model.named_parameters())
+    ours = {name: value for name, value in weights.items() if name in wanted}
+    missing = sorted(set(wanted) - set(ours))
+    odd = sorted(name for name in set(weights) - set(wanted) if weights[name].count_nonzero())
+    if missing or odd:
+        said = f"no weight {missing[0]!r}" if missing else f"{odd[0]!r}, which it has not"
+        raise NotCarriedError(f"{source} is not the HookedTransformer of its options: {said}")
+    with torch.no_grad():
+        for name, parameter in wanted.items():
+            if ours[name].shape != parameter.shape:
+                raise NotCarriedError(
+                    f"the weight {name} of {source} is {list(ours[name].shape)}, and by its "
+                    f"options {list(parameter.shape)}"
+                )
+            parameter.copy_(ours[name])
+    return model.eval()
+
+
+def _same(mine: Any, theirs: nn.Module, run: Callable[[Tensor], Tensor]) -> Any:
+    """The model, if it has the logits of the one it was made from.
+
+    To √eps of the largest, 3e-4 in single precision: rounding, and what comes of it in LayerNorms
+    of near zero, stays below; another formula does not.
+    """
+    cfg = mine.cfg
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(cfg.d_vocab, (4, min(cfg.n_ctx, 32)), generator=generator)
+    place = next(theirs.parameters()).device
+    training = theirs.training
+    try:
+        with torch.no_grad():
+            theirs.eval()
+            wanted = run(tokens.to(place)).double().cpu()
+            found = mine(tokens).double()
+    finally:
+        theirs.train(training)
+    allowed = torch.finfo(cfg.dtype).eps ** 0.5 * (1 + float(wanted.abs().max()))
+    off = float((wanted - found).abs().max()) if wanted.shape == found.shape else float("inf")
+    if not off <= allowed:
+        raise NotCarriedError(
+            f"this {type(theirs).__name__} computes what no plain HookedTransformer does: its "
+            f"logits on drawn tokens are off by {off:.2g}, and rounding explains {allowed:.1g}; "
+            "hooks, or a part that its options do not name"
+        )
+    return mine.to(str(place)) if place.type != "cpu" else mine
