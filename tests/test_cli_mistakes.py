@@ -102,7 +102,7 @@ sweep results none | there is no file or folder 'none'
 sweep merge all none | there is no file or folder 'none'
 sweep bad.yaml | 'bad.yaml': unknown key of a sweep 'gird'. Did you mean 'grid'?
 sweep bad.yaml --dry-run | Did you mean 'grid'?
-sweep mine.yaml --backend slurm | unknown backend 'slurm'. Known: dask, loky, ray
+sweep mine.yaml --backend slurm | unknown backend 'slurm'. Known: dask, loky
 sweep other.yaml --dry-run | unknown experiment 'trian'. Did you mean 'train'?
 sweep results study --by z | no column 'z'
 sweep results study --metrics outcome | 'outcome' cannot be averaged

@@ -33,7 +33,6 @@ from tl_dyck.certify.space_parser import transformations
 from tl_dyck.probes import probes
 from tl_dyck.report import figures
 from tl_dyck.runs import experiments
-from tl_dyck.runs.backends import backends
 from tl_dyck.studies import Measurement, StudyConfig, run_study
 from tl_dyck.tasks import tasks
 from tl_dyck_papers.wen_2023 import Scale
@@ -46,7 +45,6 @@ PAGES = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8
 REGISTERED = {
     tasks: ("my-shuffle",),
     experiments: ("coin", "tosses"),
-    backends: ("threads",),
     probes: ("first-letter", "sink"),
     transformations: ("flip",),
 }

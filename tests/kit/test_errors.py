@@ -130,7 +130,7 @@ def test_an_error_that_was_never_raised_is_nobodys() -> None:
 
 def test_a_package_that_is_missing_is_named_with_its_extra() -> None:
     assert needed("json", "this", "none").loads("[1]") == [1]
-    said = r"the ray backend needs the package no_ray; .* pip install 'tl-dyck\[ray\]'$"
+    said = r"the dask backend needs the package no_dask; .* pip install 'tl-dyck\[dask\]'$"
     with pytest.raises(MissingPackageError, match=said) as caught:
-        needed("no_ray.client", "the ray backend", "ray")
+        needed("no_dask.client", "the dask backend", "dask")
     assert isinstance(caught.value.__cause__, ImportError)

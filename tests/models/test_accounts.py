@@ -112,7 +112,7 @@ def rnn_last(model: Any, tokens: Tensor) -> Tensor:
 
 def onnx(model: Any, tokens: Tensor) -> Tensor:
     runtime = pytest.importorskip("onnxruntime")
-    from tl_dyck.rnn.onnx import to_onnx
+    from tl_dyck_hooks.certifiers.onnx import to_onnx
 
     only(model.W_U.dtype == torch.float32, "onnxruntime has no Erf in float64")
     machine = exported(model)

@@ -37,15 +37,9 @@ def test_it_loads_and_runs_without_transformer_lens(folder: Path) -> None:
 import sys
 for name in ("transformer_lens", "transformers", "onnx", "onnxruntime"):
     sys.modules[name] = None
-import torch, tl_dyck.rnn, tl_dyck.rnn.onnx, tl_dyck.rnn.vnnlib
+import torch, tl_dyck.rnn
 rnn = tl_dyck.rnn.load_rnn({str(folder)!r})
 print(rnn(torch.tensor([[1, 2, 3]]))[0, -1].tolist())
-try:
-    tl_dyck.rnn.onnx.to_onnx(rnn, 3)
-except ImportError as error:
-    print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    whole, onnx = done.stdout.splitlines()
-    assert json.loads(whole) == pytest.approx(expected, rel=1e-5, abs=1e-5)
-    assert "pip install 'tl-dyck[onnx]'" in onnx
+    assert json.loads(done.stdout) == pytest.approx(expected, rel=1e-5, abs=1e-5)

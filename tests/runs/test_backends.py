@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tl_dyck.kit.registry import UnknownNameError
-from tl_dyck.runs import load_results, run_sweep
+from tl_dyck.runs import experiments, load_results, run_sweep
 from tl_dyck.runs.backends import ExecutorWorkers, backends, is_death, register_backend
 
 
@@ -50,7 +53,7 @@ def test_a_backend_of_ones_own(at_once: list[Any], tmp_path: Path) -> None:
 
 
 def test_built_in_ones_stand_beside_it(at_once: list[Any]) -> None:
-    assert backends.names() == ["at-once", "dask", "loky", "ray"]
+    assert backends.names() == ["at-once", "dask", "loky"]
     assert backends.summary("loky") == "Processes of this machine."
 
 
@@ -66,7 +69,6 @@ def test_an_unknown_one_is_refused_before_anything_is_written(tmp_path: Path) ->
         ("loky", "TerminatedWorkerError", True),
         ("loky", "KilledWorker", False),
         ("dask", "KilledWorker", True),
-        ("ray", "WorkerCrashedError", True),
         ("at-once", "LostOne", False),
     ],
 )
@@ -74,3 +76,59 @@ def test_what_says_that_a_worker_died(
     at_once: list[Any], backend: str, name: str, died: bool
 ) -> None:
     assert is_death(backend, type(name, (Exception,), {})()) is died
+
+
+class Submitted:
+    """A job of submitit, which has `result` and no more of a future."""
+
+    def __init__(self, function: Any, given: tuple[Any, ...]) -> None:
+        self.function, self.given = function, given
+
+    def result(self) -> Any:
+        try:
+            return self.function(*self.given)
+        except KeyboardInterrupt as error:  # whatever ends a process
+            raise type("UncompletedJobError", (RuntimeError,), {})("the job is gone") from error
+
+
+class AutoExecutor:
+    """submitit's, which tests do not install."""
+
+    def __init__(self, folder: str, cluster: str) -> None:
+        assert (folder, cluster) == ("jobs", "slurm")
+
+    def update_parameters(self, timeout_min: int) -> None:
+        assert timeout_min == 240
+
+    def submit(self, function: Any, *given: Any) -> Submitted:
+        return Submitted(function, given)
+
+
+def test_the_one_that_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[2] / "docs" / "sweeps.md"
+    (block,) = re.findall(
+        r"<!-- run by tests/runs/test_backends.py -->\n\n```python\n(.*?)```",
+        page.read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(AutoExecutor=AutoExecutor))
+    Path("depth.yaml").write_text("{experiment: cubes, seeds: 3}")
+    log = tmp_path / "begun"
+
+    @experiments.register("cubes")
+    def cubes(point: Any, seed: int, folder: Path) -> dict[str, int]:
+        with log.open("a") as begun:
+            if not begun.tell():
+                begun.write("first\n")
+                raise KeyboardInterrupt
+            begun.write("again\n")
+        return cube(point, seed, folder)
+
+    try:
+        exec(compile(block, page.name, "exec"), {"__name__": "page"})
+    finally:
+        experiments.unregister("cubes")
+        backends.unregister("submitit")
+    assert load_results("depth")["cube"].tolist() == [0, 1, 8]
+    assert log.read_text().split() == ["first"] + 3 * ["again"]

@@ -31,8 +31,6 @@ from tl_dyck.runs import SweepError, backends, load_results, run_sweep
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:distributed"),
-    pytest.mark.filterwarnings("ignore::FutureWarning:ray"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray"),
 ]
 
 
@@ -83,20 +81,11 @@ def on_dask(address: str) -> dict[str, Any]:
     return {"backend": "dask", "address": address, "n_jobs": None, "progress": False}
 
 
-@pytest.fixture(params=["dask", "ray"])
-def there(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Options of a sweep: on a scheduler with workers of its own, on a cluster made for this."""
-    if request.param == "dask":
-        return dict(request.getfixturevalue("on_dask"))
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'tl-dyck[ray]'")
-    return {"backend": "ray", "n_jobs": 2, "progress": False}
-
-
-def test_a_cluster_does_what_one_machine_does(there, tmp_path):
+def test_a_cluster_does_what_one_machine_does(on_dask, tmp_path):
     log = tmp_path / "log"
     sweep = {"common": {"log": str(log), "begun": 2}, "grid": {"x": list(range(5))}, "seeds": 3}
     rows: list[dict[str, Any]] = []
-    done = go(sweep, tmp_path / "there", **there, on_result=rows.append)
+    done = go(sweep, tmp_path / "there", **on_dask, on_result=rows.append)
     assert (done.done, done.failed, done.made, len(rows)) == (15, 0, 15, 15)
     pids = {line.split()[-1] for line in toys.noted(log)} - {str(os.getpid())}
     assert len(pids) == 2  # both workers did some
@@ -107,7 +96,7 @@ def test_a_cluster_does_what_one_machine_does(there, tmp_path):
     )
     assert len(one)
     assert one.equals(other)
-    again = go(sweep, tmp_path / "there", **there)
+    again = go(sweep, tmp_path / "there", **on_dask)
     assert (again.done, again.made) == (15, 0)
 
 
@@ -312,15 +301,3 @@ class Odd(toys.OnDevice):
 
     def __init__(self, held: object) -> None:
         object.__setattr__(self, "held", held)
-
-
-# --- ray ------------------------------------------------------------------------------------------
-
-
-def test_ray_trains_and_knows_what_the_script_registered(tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'tl-dyck[ray]'")
-    done = run_sweep(TRAIN, tmp_path / "ray", backend="ray", n_jobs=2, progress=False)
-    assert (done.done, done.failed) == (4, 0)
-    run_sweep(TRAIN, tmp_path / "here", n_jobs=1, progress=False)
-    assert weights(tmp_path / "ray") == weights(tmp_path / "here") != {}
-    script(tmp_path, "ray")

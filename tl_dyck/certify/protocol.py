@@ -14,7 +14,8 @@ To plug one in, write it and announce it by entry point, or register it by decor
 
 It is handed an RNN in float64 and a string without BOS that `certify_edits` has checked. Whatever
 it claims to be the worst string, `certify_edits` checks: by the space, and by running the original
-model.
+model. One that hands networks to other verifiers has an attribute ``save_network(rnn, path,
+length)``, as "onnx-vnnlib" has: `tl-dyck export --onnx` calls it.
 """
 
 from __future__ import annotations

@@ -51,10 +51,11 @@ def export(
 
     rnn = export_rnn(load_pretrained(model, device="cpu"))
     if onnx is not None:
-        from tl_dyck.rnn.onnx import save_onnx
+        from tl_dyck.certify.protocol import certifiers
 
         # before anything is written: onnx may not be installed
-        save_onnx(rnn, ensure_folder(out) / f"network-{onnx}.onnx", onnx)
+        other: Any = certifiers.get("onnx-vnnlib")
+        other.save_network(rnn, ensure_folder(out) / f"network-{onnx}.onnx", onnx)
     save_rnn(rnn, out)
     config, numbers = rnn.config, sum(weight.numel() for weight in rnn.weights.values())
     yield {"config": config, "weights": numbers}

@@ -201,9 +201,9 @@ class Runs:
     """The options of whatever is many runs."""
 
     jobs: Jobs = None
-    backend: Annotated[
-        str, option("NAME", '"loky" for this machine; "dask", "ray", … for a cluster.')
-    ] = "loky"
+    backend: Annotated[str, option("NAME", '"loky" for this machine; "dask", … for a cluster.')] = (
+        "loky"
+    )
     address: Annotated[
         str | None, option("ADDRESS", "Of the cluster's scheduler. \\[default: one made here]")
     ] = None

@@ -11,8 +11,7 @@ Examples:
     >>> load_rnn("my-rnn").to_string(tokens[0])
     '[(())]'
 
-`tl_dyck.rnn.machine` states why the two are equal. `tl_dyck.rnn.onnx` and `tl_dyck.rnn.vnnlib`
-write the files that other verifiers read.
+`tl_dyck.rnn.machine` states why the two are equal.
 """
 
 from tl_dyck.rnn.artefact import load_rnn, save_rnn

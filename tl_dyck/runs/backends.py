@@ -106,24 +106,20 @@ def _here(n_jobs: int | None, address: str | None) -> AbstractContextManager[Wor
 
 
 @contextlib.contextmanager
-def _cluster(
-    library: Callable[..., AbstractContextManager[_Dask | _Ray]],
-    n_jobs: int | None,
-    address: str | None,
-) -> Iterator[Workers]:
+def _cluster(n_jobs: int | None, address: str | None) -> Iterator[Workers]:
     most = None
     if address is None:
         n_jobs = check_jobs(n_jobs)
     elif n_jobs is not None:
         most = check_integer("n_jobs", n_jobs, 1)
-    with library(address, n_jobs) as found:
+    with _dask(address, n_jobs) as found:
         yield _Cluster(found, most)
 
 
 class _Cluster:
     """Workers that may come, go, and be lost."""
 
-    def __init__(self, library: _Dask | _Ray, most: int | None) -> None:
+    def __init__(self, library: _Dask, most: int | None) -> None:
         self._library, self._most = library, most
         self._cores, self._next, self._seen = 0, 0.0, time.monotonic()
         self.look()
@@ -144,10 +140,10 @@ class _Cluster:
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        task = pickle.dumps((function, arguments))  # clusters look into what is not bytes
+        task = pickle.dumps((function, arguments))  # dask looks into what is not bytes
         try:
             self._library.submit(task, future)
-        except Exception as error:  # whatever libraries raise that have lost their cluster
+        except Exception as error:  # whatever dask raises when it has lost its cluster
             raise SweepError(
                 f"{self._library.name} takes no more work ({error}); {_KEPT}"
             ) from error
@@ -164,7 +160,7 @@ class _Cluster:
         wrong = "has no workers"
         try:
             self._cores = self._library.cores()
-        except Exception as error:  # whatever libraries raise that have lost their cluster
+        except Exception as error:  # whatever dask raises when it has lost its cluster
             self._cores, wrong = 0, f"does not answer ({type(error).__name__}: {error})"
         now = time.monotonic()
         self._next = now + _LOOK
@@ -183,18 +179,14 @@ def _run(task: bytes) -> Any:
 
 
 def _tell(future: Future[Any], theirs: Any) -> None:
-    """Tell a future what has come of a library's; nothing can keep it waiting."""
+    """Tell a future what has come of dask's; nothing can keep it waiting."""
     try:
         result = theirs.result(timeout=_PATIENCE)
     except BaseException as error:  # some that say "cancelled" are no Exception
-        cause = getattr(error, "cause", None) or error  # ray's have one
-        lost = SweepError(f"the cluster lost a task ({type(cause).__name__}: {cause})")
-        future.set_exception(cause if isinstance(cause, Exception) else lost)
+        lost = SweepError(f"the cluster lost a task ({type(error).__name__}: {error})")
+        future.set_exception(error if isinstance(error, Exception) else lost)
     else:
         future.set_result(result)
-
-
-# --- dask -----------------------------------------------------------------------------------------
 
 
 class _Dask:
@@ -238,47 +230,6 @@ def _dask(address: str | None, n_workers: int | None) -> Iterator[_Dask]:
             log.setLevel(level)
 
 
-# --- ray ------------------------------------------------------------------------------------------
-
-
-class _Ray:
-    name = "the ray cluster"
-
-    def __init__(self, ray: Any) -> None:
-        # a run whose process dies is tried again by the sweep, alone
-        self._ray, self._run = ray, ray.remote(max_retries=0)(_run)
-
-    def cores(self) -> int:
-        return int(self._ray.cluster_resources().get("CPU", 0))
-
-    def is_closed(self) -> bool:
-        return not self._ray.is_initialized()
-
-    def submit(self, task: bytes, future: Future[Any]) -> None:
-        self._run.remote(task).future().add_done_callback(partial(_tell, future))
-
-
-@contextlib.contextmanager
-def _ray(address: str | None, n_jobs: int | None) -> Iterator[_Ray]:
-    ray = needed("ray", "the ray backend", "ray")
-    mine = not ray.is_initialized()
-    if mine:
-        try:
-            ray.init(
-                address=address,
-                num_cpus=n_jobs if address is None else None,
-                include_dashboard=False if address is None else None,
-            )
-        except (ConnectionError, ValueError) as error:
-            raise SweepError(f"no ray cluster answers at {address!r}: {error}") from error
-    try:
-        yield _Ray(ray)
-    finally:
-        if mine:
-            ray.shutdown()
-
-
 _HERE = _Ours(_here, ("BrokenProcessPool", "TerminatedWorkerError"))
 backends.include("loky", _HERE, "Processes of this machine.")
-backends.include("dask", _Ours(partial(_cluster, _dask), ("KilledWorker",)), "A dask cluster.")
-backends.include("ray", _Ours(partial(_cluster, _ray), ("WorkerCrashedError",)), "A ray cluster.")
+backends.include("dask", _Ours(_cluster, ("KilledWorker",)), "A dask cluster.")

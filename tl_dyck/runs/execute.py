@@ -72,8 +72,8 @@ def run_sweep(
         n_jobs: worker processes of one torch thread each, at most eight per core; None for one per
             core (for one, if the experiment's models are on a GPU), or for all of a cluster. With
             1, runs are done in this process.
-        backend: "loky" for worker processes on this machine; "dask" or "ray" for a cluster; or one
-            that is registered, see `tl_dyck.runs.backends`.
+        backend: "loky" for worker processes on this machine; "dask" for a cluster; or one that is
+            registered, see `tl_dyck.runs.backends`.
         address: of the cluster's scheduler; None for one that is made here.
         retry_failed: whether to try runs again that failed before.
         keep_files: whether to keep what runs leave in their folders (models, patterns), or their

@@ -21,8 +21,8 @@ from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.kit.files import ensure_folder, read_text, write_bytes
 from tl_dyck.rnn import TwoLayerRNN
-from tl_dyck.rnn.onnx import save_onnx
-from tl_dyck.rnn.vnnlib import embedding_box, vnnlib_property
+from tl_dyck_hooks.certifiers.onnx import save_onnx
+from tl_dyck_hooks.certifiers.vnnlib import embedding_box, vnnlib_property
 
 # VNN-COMP's answers, and the words that some tools use for them
 _ANSWERS = {word: word for word in ("unsat", "sat", "timeout", "unknown")}
@@ -80,6 +80,9 @@ def onnx_vnnlib(
         started=started,
         reason=f"{reason}; {where}",
     )
+
+
+onnx_vnnlib.save_network = save_onnx  # type: ignore[attr-defined]  # for `tl-dyck export --onnx`
 
 
 def _tokens_by_position(tokens: tuple[int, ...], space: PerturbationSpace) -> list[list[int]]:

@@ -15,7 +15,7 @@ pytest.importorskip("onnxruntime", reason="the extra tl-dyck[onnx] is not instal
 import onnxruntime
 
 from tests.certify.oracles import random_rnn
-from tests.rnn.vnnlib_reader import parse_vnnlib
+from tests.hooks.certifiers.vnnlib_reader import parse_vnnlib
 from tl_dyck.certify import (
     CertifyError,
     Duplicate,

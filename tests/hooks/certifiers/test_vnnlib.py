@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cases import CASES, case
-from tests.rnn.vnnlib_reader import parse_vnnlib
+from tests.hooks.certifiers.vnnlib_reader import parse_vnnlib
 from tl_dyck.rnn import RNNInputError, TwoLayerRNN, export_rnn
-from tl_dyck.rnn.vnnlib import embedding_box, vnnlib_property
+from tl_dyck_hooks.certifiers.vnnlib import embedding_box, vnnlib_property
 
 exported = cache(lambda name: export_rnn(case(name).build()))
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.cases import CASES, Case, case
+from tl_dyck.kit.errors import MissingPackageError
 from tl_dyck.rnn import export_rnn
-from tl_dyck.rnn.onnx import save_onnx, to_onnx
+from tl_dyck_hooks.certifiers.onnx import save_onnx, to_onnx
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnx.reference")
@@ -53,6 +55,12 @@ def test_files_and_wrong_lengths(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=rf"length must be in 1\.\.8, not {length}"):
             to_onnx(rnn, length)
     to_onnx(export_rnn(case("gpt").build(torch.float32, n_ctx=8)), 9)  # no positions, no limit
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'tl-dyck\[onnx\]'"):
+        to_onnx(export_rnn(case("gpt").build(torch.float32)), 3)
 
 
 def test_double_precision() -> None:

@@ -1,4 +1,4 @@
-"""VNN-LIB properties for the network that `tl_dyck.rnn.onnx` writes.
+"""VNN-LIB properties for the network that `tl_dyck_hooks.certifiers.onnx` writes.
 
 Polarity, as in VNN-COMP: the file describes a *counterexample*. Its constraints on the inputs X are
 the box of embeddings, its constraint on the outputs Y is "some other logit is at least the
