@@ -260,7 +260,7 @@ def test_releases_of_transformer_lens_that_tests_run_with() -> None:
     assert f"transformer-lens=={releases[0]} " in (ROOT / "requirements/oldest.txt").read_text()
     assert Version(pins("constraints.txt", "3.11")["transformer-lens"]) == releases[-1]
     last_of_3 = max(release for release in releases if release.major == 3)
-    assert f"make test TL={last_of_3}\n" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+    assert f"make test-types TL={last_of_3}\n" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
 def test_lower_bounds_are_the_versions_that_are_tested() -> None:
