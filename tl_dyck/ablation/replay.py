@@ -137,7 +137,7 @@ class Replay:
         found = lean.run(0, self._resid_pre[0], self._attn_out[0])
         # far above rounding, far below what any mistake would make
         tolerance = 1e4 * torch.finfo(found.dtype).eps
-        largest = tolerance * float(self.logits.abs().max())
+        largest = tolerance * float(self.logits.abs().nan_to_num().max())
         return torch.allclose(found, self.logits, rtol=tolerance, atol=largest)
 
 

@@ -91,17 +91,17 @@ def adopt(
             closing bracket to some opening one, as one does whose ids are named wrongly
             (`tl_dyck.reading.inputs.warn_of_first`). No warning is no proof that they are right.
     """
-    model = _hooked(model, config)
-    known = getattr(model.cfg, "language", None)
+    theirs = _hooked(model, config)
+    known = getattr(theirs.cfg, "language", None)
     if known is not None:
         raise VocabularyError(f"the token ids of this model are known: it reads {known}")
-    check_placed(model)
-    wrong = not_finite(dict(model.named_parameters()))
+    check_placed(theirs)
+    wrong = not_finite(dict(theirs.named_parameters()))
     if wrong is not None:
         raise WrongValueError(f"this model computes nothing: {wrong}")
-    vocabulary = _known(model, vocabulary)
-    order, columns, predicts = _orders(model.cfg, vocabulary, outputs)
-    adopted: Any = copy.deepcopy(model, {id(model.tokenizer): None}).eval()
+    vocabulary = _known(theirs, vocabulary)
+    order, columns, predicts = _orders(theirs.cfg, vocabulary, outputs)
+    adopted: Any = copy.deepcopy(theirs, {id(theirs.tokenizer): None}).eval()
     with torch.no_grad():
         _renumber(adopted.embed.W_E, 0, order)
         _renumber(adopted.unembed.W_U, 1, columns)

@@ -39,6 +39,7 @@ from tl_dyck.probes.balance import check_minimal
 from tl_dyck.probes.drift import distribution_for
 from tl_dyck.reading.hook_points import record
 from tl_dyck.reading.inputs import language_with_stack, one_model
+from tl_dyck.reading.predict import likeliest
 from tl_dyck.reading.states import StateIndex, visit_all
 
 if TYPE_CHECKING:
@@ -280,6 +281,6 @@ def _right(
     tokens = torch.tensor([short], device=model.cfg.device).expand(len(held), -1)
     logits = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", put)])[:, -1]
     # closing brackets are 1, 3, …: number i of them is token 2 i + 1
-    answers = logits.argmax(-1), 2 * logits[:, 1 : language.n_brackets : 2].argmax(-1) + 1
+    answers = likeliest(logits), 2 * likeliest(logits[:, 1 : language.n_brackets : 2]) + 1
     first, second = ((each.cpu().numpy() == 2 * top + 1).mean() for each in answers)
     return float(first), float(second)

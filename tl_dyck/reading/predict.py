@@ -114,6 +114,11 @@ def _run(model: LanguageModel, tokens: Tensor) -> Any:
         ) from error
 
 
+def likeliest(logits: Float[Tensor, "*any d_vocab"]) -> Int[Tensor, "*any"]:
+    """The largest logit of each row, and -1, which no token is, where one of them is NaN."""
+    return logits.argmax(-1).masked_fill(logits.isnan().any(-1), -1)
+
+
 def weighted_mean(
     correct: Bool[Tensor, "n pos"], weights: Float64[Tensor, "n pos"]
 ) -> tuple[float | None, float | None]:
@@ -149,6 +154,11 @@ def _check_causal(
     alone = model(prefix[None].to(device))[0, -1].cpu()
     scale = 1 + float(alone.abs().nan_to_num().max())
     if not torch.allclose(alone, seen, rtol=0, atol=1e-3 * scale, equal_nan=True):
+        if not torch.equal(alone.isnan(), seen.isnan()):
+            raise NotCausalError(
+                f"the model's prediction of token {len(prefix)} is NaN when later tokens are "
+                "shown, or only then not; look for NaN in its weights"
+            )
         raise NotCausalError(
             f"the model's prediction of token {len(prefix)} changes when later tokens are shown "
             f"(by {float((alone - seen).abs().max()):.3g}); closing accuracy is of causal models"

@@ -11,7 +11,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_integer, check_seed
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.reading.inputs import check_predicts, warn_of_first
-from tl_dyck.reading.predict import Accuracy, LanguageModel, predictions, weighted_mean
+from tl_dyck.reading.predict import Accuracy, LanguageModel, likeliest, predictions, weighted_mean
 from tl_dyck.tasks.draws import seeded
 from tl_dyck.tasks.protocol import Task
 
@@ -66,7 +66,7 @@ def counted_accuracy(
     counted = task.counted_positions(tokens)[:, 1:].double()
     d_vocab = task.language.d_vocab
     right = [
-        logits.argmax(-1) == expected
+        likeliest(logits) == expected
         for expected, logits in predictions(
             model, tokens, d_vocab, first=1, device=device, chunk=chunk
         )

@@ -22,7 +22,7 @@ from torch import Tensor
 from tl_dyck.language import DyckDistribution
 from tl_dyck.language.chain import Floats, depth_chain
 from tl_dyck.reading.inputs import check_predicts
-from tl_dyck.reading.predict import Accuracy, LanguageModel, predictions, weighted_mean
+from tl_dyck.reading.predict import Accuracy, LanguageModel, likeliest, predictions, weighted_mean
 from tl_dyck.tasks.draws import of_mixed_lengths
 
 
@@ -156,9 +156,9 @@ def closing_accuracy(
     for expected, logits in predictions(
         model, tokens, language.d_vocab, first=asked[0][0], device=device, chunk=chunk
     ):
-        right.append(logits.argmax(-1) == expected)
-        best = logits[..., 1 : language.n_brackets : 2].argmax(-1)
         # closing brackets are 1, 3, …: number i of them is token 2 i + 1
+        right.append(likeliest(logits) == expected)
+        best = likeliest(logits[..., 1 : language.n_brackets : 2])
         right_closing.append(2 * best + 1 == expected)
         del logits
     # what is predicted at place n was read at n − 1
