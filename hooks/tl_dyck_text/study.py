@@ -80,17 +80,37 @@ class SentencesExperiment:
     name: ClassVar[str] = "sentences"
 
     @checked
-    def identity(self, point: Point) -> dict[str, Any]:
+    def prepare(self, point: Point) -> SentencesJob:
+        """Read the recipe, its data, and what is measured; errors name the parameter."""
+        parts: dict[str, Any] = nested(point)
+        measurement = SentencesMeasurement.from_dict(parts.pop("measure", {}), "measure.")
+        if "data" not in parts:
+            raise ValueError(
+                "the experiment 'sentences' needs the parameter 'data': a folder with train.tsv "
+                "and dev.tsv, or sst2"
+            )
+        recipe = TextRecipe.from_dict(parts)
+        return SentencesJob(recipe, recipe.read(), measurement)
+
+
+@final
+@dataclass(frozen=True)
+class SentencesJob:
+    """A point of `SentencesExperiment`, read."""
+
+    recipe: TextRecipe
+    read: Ingredients
+    measurement: SentencesMeasurement
+
+    def identity(self) -> dict[str, Any]:
         """Data, options and spaces, in full."""
-        recipe, measurement = _asked(point)
-        asked = _in_full(recipe, recipe.read())
-        return {"code": _CODE, "recipe": asked, "measure": measurement.to_dict()}
+        asked = _in_full(self.recipe, self.read)
+        return {"code": _CODE, "recipe": asked, "measure": self.measurement.to_dict()}
 
     @checked
-    def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
+    def run(self, seed: int, folder: Path) -> dict[str, Any]:
         """Train, unless the folder has the model already, and certify, space by space."""
-        recipe, measurement = _asked(point)
-        read = recipe.read()
+        recipe, read, measurement = self.recipe, self.read, self.measurement
         which = {"recipe": _in_full(recipe, read), "seed": seed}
         if not _is_of(folder / "training.json", which):
             how: dict[str, Any] = {"space": read.space, "seed": seed, "progress": False}
@@ -142,17 +162,6 @@ def sentences_table(folder: str | Path) -> pd.DataFrame:
         ]
 
     return pd.DataFrame(itertools.chain.from_iterable(of_each(load_runs(folder), read)))
-
-
-def _asked(point: Point) -> tuple[TextRecipe, SentencesMeasurement]:
-    parts: dict[str, Any] = nested(point)
-    measurement = SentencesMeasurement.from_dict(parts.pop("measure", {}), "measure.")
-    if "data" not in parts:
-        raise ValueError(
-            "the experiment 'sentences' needs the parameter 'data': a folder with train.tsv and "
-            "dev.tsv, or sst2"
-        )
-    return TextRecipe.from_dict(parts), measurement
 
 
 def _in_full(recipe: TextRecipe, read: Ingredients) -> dict[str, Any]:

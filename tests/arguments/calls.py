@@ -631,7 +631,6 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "runs.time_left": {"folder": swept},
     "studies.Measurement.measure": {"result": trained},
     "studies.load_study": {"folder": lambda: study().folder},
-    "studies.TrainExperiment.run_together": {"folders": dict, "ended": lambda: stop},
     "text.Attack": {"model": reader, "edits": batch_edits},
     "text.IntervalBound": {"model": reader, "edits": batch_edits},
     "text.Corpus": {
@@ -641,8 +640,7 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     },
     "text.CertifiedSentences": {"model": reader, "certificates": lambda: sentence_certificates()},
     "text.SentencesExperiment": {},
-    "text.SentencesExperiment.identity": {"point": lambda: {"data": str(corpus_folder())}},
-    "text.SentencesExperiment.run": {"point": lambda: {"data": str(corpus_folder())}},
+    "text.SentencesExperiment.prepare": {"point": lambda: {"data": str(corpus_folder())}},
     "text.SentencesMeasurement.from_dict": {"values": dict},
     "text.TextConfig": {"words": lambda: words().words},
     "text.TextConfig.from_dict": {"values": lambda: {"words": list(words().words)}},
@@ -679,11 +677,8 @@ STOPPED = {
     "run_study": "tl_dyck.studies.run.run_sweep",
     "judge.judge_methods": "tl_dyck.judge.run.run_sweep",
     "judge.make_case": "tl_dyck.judge.cases.sealed_case",
-    "studies.TrainExperiment.run_together": "tl_dyck.studies.train.train_together",
-    "studies.TrainExperiment.run": "tl_dyck.studies.train.train_together",
     "studies.Measurement.measure": "tl_dyck.studies.measurement.certify_dyck",
     "text.train_text": "tl_dyck_text.training.build_text_model",
-    "text.SentencesExperiment.run": "tl_dyck_text.study.train_text",
 }
 
 #: What methods are called on, by class.

@@ -22,10 +22,9 @@ VAGUE = (
     *("AutomatonTask", "as_bridge", "DyckTransformerConfig.from_saved", "attention_variation"),
     *("prove_edits", "certify.word_space", "models.construct.twins", "rnn.RNNConfig.from_dict"),
     *("report.widgets.attention_seeds", "text.TextRecipe.from_dict", "text.TextConfig.from_dict"),
-    *("text.SentencesExperiment.identity", "text.SentencesExperiment.run"),
+    "text.SentencesExperiment.prepare",
     "studies.Study.certificate_patterns",
-    *("training.DriftRegularizer.check", "studies.TrainExperiment.identity"),
-    *(f"studies.TrainExperiment.{name}" for name in ("pack", "read", "run", "run_together")),
+    *("training.DriftRegularizer.check", "studies.TrainExperiment.prepare"),
 )
 #: Values that can be called.
 FUNCTIONS = (torch.nn.Linear, type, FunctionType)

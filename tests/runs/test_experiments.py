@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,13 +55,23 @@ SWEEP = {
 class Doubled:
     """An experiment with defaults, which define a run."""
 
-    def identity(self, point: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, point: dict[str, Any]) -> Product:
         if "x" not in point:
             raise SweepError("Doubled needs x")
-        return {"factor": 2, **point}
+        return Product({"factor": 2, **point})
 
-    def run(self, point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
-        return {"score": point["x"] * self.identity(point)["factor"]}
+
+@dataclass
+class Product:
+    """Its job."""
+
+    point: dict[str, Any]
+
+    def identity(self) -> dict[str, Any]:
+        return self.point
+
+    def run(self, seed: int, folder: Path) -> dict[str, Any]:
+        return {"score": self.point["x"] * self.point["factor"]}
 
 
 def test_functions_objects_classes_and_names(tmp_path):
@@ -99,8 +109,9 @@ def test_functions_objects_classes_and_names(tmp_path):
 def test_a_function_is_named_by_where_it_is():
     name, found = as_experiment(toys.nothing)
     assert name.endswith("tests.runs.toys.nothing")
-    assert found.identity({"x": 1}) == {"x": 1}
-    assert found.run({"x": 1}, 2, Path()) == {"score": 12}
+    job = found.prepare({"x": 1})
+    assert job.identity() == {"x": 1}
+    assert job.run(2, Path()) == {"score": 12}
 
 
 def test_what_has_no_name_is_refused():
@@ -173,23 +184,22 @@ def test_spelling_of_defaults_makes_no_difference(trained):
     what = TrainExperiment()
     ids = {path.stem for path in trained.glob("points/*.json")}
     (point,) = load_sweep(same).points()
-    assert point_id("train", what.identity(point)) in ids
+    assert point_id("train", what.prepare(point).identity()) in ids
     for name, value in {
         "training.steps": 16,
         "model.d_model": 16,
         "measure.n_long": 11,
         "task": "dyck-2-8",
     }.items():
-        assert point_id("train", what.identity({**point, name: value})) not in ids
-    assert what.identity(point) == replace(what, device="cpu").identity(point)
+        assert point_id("train", what.prepare({**point, name: value}).identity()) not in ids
+    on_cpu = replace(what, device="cpu").prepare(point)
+    assert what.prepare(point).identity() == on_cpu.identity()
 
 
 def test_identity_of_training_is_for_ever():
     """If this changes, everything that anyone has trained in a sweep is trained again."""
-    assert (
-        point_id("train", TrainExperiment().identity({"task": "dyck-2-4", "model": "gpt"}))
-        == "6c2f6955cd1439c69ccf"
-    )
+    job = TrainExperiment().prepare({"task": "dyck-2-4", "model": "gpt"})
+    assert point_id("train", job.identity()) == "6c2f6955cd1439c69ccf"
 
 
 @pytest.mark.parametrize(

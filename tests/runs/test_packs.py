@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.runs.test_execute import go
-from tl_dyck.runs import PackedExperiment, execute, load_results
+from tl_dyck.runs import PackedJob, execute, load_results
 from tl_dyck.runs.store import Store, run_id
 
 SEEDS = 32
@@ -24,20 +25,34 @@ class Pack:
         self.size = size
         self.trouble = trouble
         self.given: list[list[int]] = []
+        self.read = 0
 
-    def identity(self, point: dict[str, Any]) -> dict[str, Any]:
-        return point
+    def prepare(self, point: dict[str, Any]) -> PackJob:
+        self.read += 1
+        return PackJob(self.size, self.trouble, self.given, point)
 
-    def run(self, point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+
+@dataclass
+class PackJob:
+    """A point of it."""
+
+    size: int
+    trouble: dict[str, Any]
+    given: list[list[int]]
+    point: dict[str, Any]
+
+    def identity(self) -> dict[str, Any]:
+        return self.point
+
+    def run(self, seed: int, folder: Path) -> dict[str, Any]:
         self.given.append([seed])
-        return {"score": point["x"] + seed}
+        return {"score": self.point["x"] + seed}
 
-    def pack(self, point: dict[str, Any]) -> int:
+    def pack(self) -> int:
         return self.size
 
     def run_together(
         self,
-        point: dict[str, Any],
         folders: Mapping[int, Path],
         ended: Callable[[int, Mapping[str, Any] | BaseException, float], None],
     ) -> None:
@@ -49,7 +64,7 @@ class Pack:
             if seed in self.trouble.get("silent", ()):
                 continue
             fails = seed in self.trouble.get("fails", ())
-            found: Any = self.trouble["error"] if fails else {"score": point["x"] + seed}
+            found: Any = self.trouble["error"] if fails else {"score": self.point["x"] + seed}
             ended(seed, found, 0.25)
 
 
@@ -59,10 +74,14 @@ def sweep(seeds: int = SEEDS, **more: Any) -> dict[str, Any]:
 
 def test_seeds_of_a_point_are_given_together(tmp_path):
     pack = Pack(4)
-    assert isinstance(pack, PackedExperiment)
+    assert isinstance(pack.prepare({"x": 0}), PackedJob)
+    pack.read = 0
     done = go(sweep(), tmp_path, pack)
     assert (done.done, done.made) == (2 * SEEDS, 2 * SEEDS)
     assert pack.given == [list(range(start, start + 4)) for start in range(0, SEEDS, 4)] * 2
+    assert pack.read == 2 + len(
+        pack.given
+    )  # each point once here, and each parcel where it is done
     table = load_results(tmp_path)
     assert list(table["score"]) == [x + seed for x in (0, 100) for seed in range(SEEDS)]
     assert set(table["seconds"]) == {0.25}

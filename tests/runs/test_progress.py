@@ -42,10 +42,13 @@ class Seconds:
     turn: Callable[[int], None]
     name = "seconds"
 
-    def identity(self, point: object) -> dict[str, int]:
+    def prepare(self, point: object) -> Seconds:
+        return self
+
+    def identity(self) -> dict[str, int]:
         return {}
 
-    def run(self, point: object, seed: int, folder: Path) -> dict[str, int]:
+    def run(self, seed: int, folder: Path) -> dict[str, int]:
         self.turn(seed)
         return {"value": seed}
 

@@ -43,10 +43,19 @@ class OnDevice:
 
     device: str | None = None
 
-    def identity(self, point: Point) -> Point:
-        return point
+    def prepare(self, point: Point) -> Where:
+        return Where(point, self.device)
 
-    def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class Where:
+    point: Point
+    device: str | None
+
+    def identity(self) -> Point:
+        return self.point
+
+    def run(self, seed: int, folder: Path) -> dict[str, Any]:
         return {"device": str(self.device)}
 
 

@@ -184,7 +184,7 @@ def test_points_that_are_none(point: dict[str, Any], message: str, tmp_path: Pat
     if "data" in point:
         point = {**point, "data": str(tmp_path)}
     with pytest.raises(ValueError, match=re.escape(message)):
-        SentencesExperiment().identity(point)
+        SentencesExperiment().prepare(point)
 
 
 def test_the_command_line(folder: Path, tmp_path: Path) -> None:

@@ -122,18 +122,33 @@ class JudgeExperiment:
     #: Another number where the same seed gives another case, or a method other scores.
     code: ClassVar[int] = 10
 
-    def identity(self, point: Point) -> Mapping[str, Any]:
+    def prepare(self, point: Point) -> JudgeJob:
+        """Kind, methods and key."""
+        return JudgeJob(self.code, point["kind"], point["methods"], point.get("key"))
+
+
+@final
+@dataclass(frozen=True)
+class JudgeJob:
+    """A point of `JudgeExperiment`, read."""
+
+    code: int
+    kind: str
+    methods: Sequence[str]
+    key: str | None = None
+
+    def identity(self) -> Mapping[str, Any]:
         """Kind and methods, with their code, and what is between them and the answers."""
-        chosen = [[name, code_digest(methods.get(name))] for name in point["methods"]]
-        found = {"code": self.code, "kind": point["kind"], "methods": chosen}
-        return found | ({"key": point["key"]} if "key" in point else {})
+        chosen = [[name, code_digest(methods.get(name))] for name in self.methods]
+        found = {"code": self.code, "kind": self.kind, "methods": chosen}
+        return found | ({} if self.key is None else {"key": self.key})
 
     @one_thread()
-    def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
+    def run(self, seed: int, folder: Path) -> dict[str, Any]:
         """Ask them."""
-        sealed = sealed_case(point["kind"], with_key(seed, int(point.get("key", "0"), 16)))
+        sealed = sealed_case(self.kind, with_key(seed, int(self.key or "0", 16)))
         rows = [{"method": "oracle", **row} for row in told(sealed)]
-        for name in point["methods"]:
+        for name in self.methods:
             rows += [{"method": name, **row} for row in ask(name, methods.get(name), sealed)]
         case = sealed.copy()
         weights = pd.concat([norms(case.model), norms_along(case, sealed.facts)])

@@ -1,7 +1,7 @@
 """Thousands of runs: points of a grid or list, many seeds, one machine or many, whatever dies."""
 
 from tl_dyck.runs.execute import RunOptions, run_sweep
-from tl_dyck.runs.experiments import Experiment, PackedExperiment, experiments
+from tl_dyck.runs.experiments import Experiment, Job, PackedJob, experiments
 from tl_dyck.runs.merge import MergeReport, merge_sweeps
 from tl_dyck.runs.results import FailedRunsError, aggregate, load_results
 from tl_dyck.runs.saved import load_models
@@ -12,8 +12,9 @@ from tl_dyck.runs.yaml_files import load_sweep
 __all__ = [
     "Experiment",
     "FailedRunsError",
+    "Job",
     "MergeReport",
-    "PackedExperiment",
+    "PackedJob",
     "RunOptions",
     "Sweep",
     "SweepError",

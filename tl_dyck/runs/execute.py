@@ -15,7 +15,7 @@ from tl_dyck.kit.environment import default_jobs
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.workers import WorkerDiedError, Workers, check_jobs, each_done
 from tl_dyck.runs.backends import backends, is_death, open_workers
-from tl_dyck.runs.experiments import Experiment, PackedExperiment, as_experiment
+from tl_dyck.runs.experiments import Experiment, PackedJob, as_experiment
 from tl_dyck.runs.progress import SweepProgress
 from tl_dyck.runs.spec import Point, Sweep, SweepError
 from tl_dyck.runs.status import SweepStatus, sweep_status
@@ -109,10 +109,10 @@ def run_sweep(
     sweep = replace(sweep, experiment=name)
     store = Store.create(folder, sweep, tuple(points))
     store.tidy()
-    for point, (parameters, identity, _) in points.items():
+    for point, (parameters, identity, *_) in points.items():
         store.note_point(point, name, parameters, identity)
     worker = Worker(store, name, what, keep_files, retry_failed)
-    wanted = {run_id(point, seed) for point, (_, _, seeds) in points.items() for seed in seeds}
+    wanted = {run_id(point, seed) for point, (*_, seeds) in points.items() for seed in seeds}
     kept = ("done",) if retry_failed else ("done", "failed")
     total, before = len(wanted), sum(run in wanted and how in kept for run, how in store.names())
     with (
@@ -155,8 +155,8 @@ def _processes(
     return None
 
 
-#: Parameters, identity and seeds of a point.
-Points = dict[str, tuple[Point, Mapping[str, Any], tuple[int, ...]]]
+#: Parameters, identity, how many seeds together, and seeds of a point.
+Points = dict[str, tuple[Point, Mapping[str, Any], int, tuple[int, ...]]]
 
 
 def check_points(sweep: Sweep, name: str, experiment: Experiment) -> Points:
@@ -169,11 +169,13 @@ def check_points(sweep: Sweep, name: str, experiment: Experiment) -> Points:
                     f"a parameter cannot be called {reserved!r}, "
                     "which the table of results has already"
                 )
-        identity = experiment.identity(parameters)
+        job = experiment.prepare(parameters)
+        identity = job.identity()
         point = point_id(name, identity)
         if point in points:
             raise SweepError(f"these are the same point: {points[point][0]} and {parameters}")
-        points[point] = (parameters, identity, seeds)
+        pack = job.pack() if isinstance(job, PackedJob) else 1
+        points[point] = (parameters, identity, pack, seeds)
     return points
 
 
@@ -191,9 +193,8 @@ def _todo(
     most.
     """
     begun: list[Assignment] = []
-    packed = worker.experiment if isinstance(worker.experiment, PackedExperiment) else None
-    for point, (parameters, _, seeds) in points.items():
-        size = 1 if packed is None else max(1, min(most, packed.pack(parameters)))
+    for point, (parameters, _, pack, seeds) in points.items():
+        size = max(1, min(most, pack))
         fresh: list[Assignment] = []
         for seed in seeds:
             task = Assignment(run_id(point, seed), point, parameters, seed)

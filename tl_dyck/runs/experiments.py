@@ -7,8 +7,8 @@ on from files in the folder does.
 
 Register one under a name that sweep files can use by decorator, ``@experiments.register("mine")``,
 or by entry point in the group ``tl_dyck.experiments``. One that wants to say which points are
-valid, or that fills in defaults which define the run, is an object with two methods instead, see
-`Experiment`.
+valid, or that fills in defaults which define the run, is an object that makes jobs of points
+instead, see `Experiment`.
 """
 
 from __future__ import annotations
@@ -22,46 +22,52 @@ from tl_dyck.kit.registry import Registry
 from tl_dyck.runs.spec import Point, SweepError
 
 
-@runtime_checkable
-class Experiment(Protocol):
-    """Work of a sweep at every point and seed; it must be picklable.
+class Job(Protocol):
+    """What is to be done at a point, with any seed."""
 
-    Its runs are kept under its attribute ``name``, if it has one, or under the name of its class.
-    """
-
-    def identity(self, point: Point) -> Mapping[str, Any]:
-        """Everything that defines a run at this point but its seed, as JSON, defaults included.
+    def identity(self) -> Mapping[str, Any]:
+        """Everything that defines a run but its seed, as JSON, defaults included.
 
         Two runs of equal identity and seed are the same run, which is done once.
-
-        Raises:
-            ValueError: the point is not valid; all points are checked before anything runs.
         """
 
-    def run(self, point: Point, seed: int, folder: Path) -> Mapping[str, Any]:
+    def run(self, seed: int, folder: Path) -> Mapping[str, Any]:
         """Do it; returns metrics: names to numbers, strings, booleans or None."""
 
 
 @runtime_checkable
-class PackedExperiment(Experiment, Protocol):
-    """An experiment that does several seeds of a point together sooner than one by one."""
+class PackedJob(Job, Protocol):
+    """A job that does several seeds together sooner than one by one."""
 
-    def pack(self, point: Point) -> int:
+    def pack(self) -> int:
         """Return the largest number of seeds that it should be given at once."""
 
     def run_together(
         self,
-        point: Point,
         folders: Mapping[int, Path],
         ended: Callable[[int, Mapping[str, Any] | BaseException, float], None],
     ) -> None:
         """Do several seeds, each with a folder of its own.
 
         Args:
-            point: the parameters.
             folders: seed to folder.
             ended: to be called as soon as a seed has ended, with its metrics or with what was
                 raised, and the seconds that it took (of what was done together, its share).
+        """
+
+
+@runtime_checkable
+class Experiment(Protocol):
+    """Work of a sweep at every point and seed; it must be picklable (its jobs need not be).
+
+    Its runs are kept under its attribute ``name``, if it has one, or under the name of its class.
+    """
+
+    def prepare(self, point: Point) -> Job:
+        """Read a point, where the sweep is begun and again where its runs are done.
+
+        Raises:
+            ValueError: the point is not valid; all points are checked before anything runs.
         """
 
 
@@ -98,7 +104,8 @@ def as_experiment(
         return name or getattr(found, "name", "") or type(found).__qualname__, found
     if not callable(found):
         raise SweepError(
-            f"{given!r} is neither the name of an experiment, nor a function, nor an Experiment"
+            f"{given!r} is neither the name of an experiment, nor a function, nor an Experiment, "
+            "which has a method prepare(point)"
         )
     own = getattr(found, "__qualname__", "")
     if not name and ("<" in own or not own):
@@ -111,12 +118,23 @@ def as_experiment(
 
 @dataclass(frozen=True)
 class _Function:
-    """A function as an experiment: every parameter is part of the identity, and nothing else is."""
+    """A function as an experiment."""
 
     function: Callable[..., Any]
 
-    def identity(self, point: Point) -> Mapping[str, Any]:
-        return point
+    def prepare(self, point: Point) -> _Call:
+        return _Call(self.function, point)
 
-    def run(self, point: Point, seed: int, folder: Path) -> Any:
-        return self.function(point, seed, folder)
+
+@dataclass(frozen=True)
+class _Call:
+    """Its job: every parameter is part of the identity, and nothing else is."""
+
+    function: Callable[..., Any]
+    point: Point
+
+    def identity(self) -> Mapping[str, Any]:
+        return self.point
+
+    def run(self, seed: int, folder: Path) -> Any:
+        return self.function(self.point, seed, folder)

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import Any, final
 
 from tl_dyck.kit.environment import environment, one_thread
-from tl_dyck.runs.experiments import Experiment, PackedExperiment
+from tl_dyck.runs.experiments import Experiment, PackedJob
 from tl_dyck.runs.spec import Point
 from tl_dyck.runs.store import RESERVED, STOPPERS, Store, describe
 
@@ -99,24 +99,20 @@ class Worker:
 
     def _do(self, tasks: Sequence[Assignment], outcomes: dict[str, Outcome]) -> None:
         """Do runs that are claimed, together if there are several."""
-        if len(tasks) > 1 and isinstance(self.experiment, PackedExperiment):
-            self._do_together(self.experiment, tasks, outcomes)
+        if len(tasks) > 1:
+            self._do_together(tasks, outcomes)
             return
         for task in tasks:
             begun, folder = self.record(task), self.store.start(task.run)
             started = time.perf_counter()
             try:
-                found: Any = self.experiment.run(dict(task.parameters), task.seed, folder)
+                job = self.experiment.prepare(dict(task.parameters))
+                found: Any = job.run(task.seed, folder)
             except (Exception, SystemExit) as error:  # one run that gives up does not end the sweep
                 found = error
             outcomes[task.run] = self._ended(task, begun, found, time.perf_counter() - started)
 
-    def _do_together(
-        self,
-        experiment: PackedExperiment,
-        tasks: Sequence[Assignment],
-        outcomes: dict[str, Outcome],
-    ) -> None:
+    def _do_together(self, tasks: Sequence[Assignment], outcomes: dict[str, Outcome]) -> None:
         by_seed = {task.seed: task for task in tasks}
         begun = {task.seed: self.record(task) for task in tasks}
         folders = {task.seed: self.store.start(task.run) for task in tasks}
@@ -132,7 +128,9 @@ class Worker:
         started = time.perf_counter()
         broken: BaseException = RuntimeError("the experiment said nothing of this run")
         try:
-            experiment.run_together(dict(tasks[0].parameters), folders, ended)
+            job = self.experiment.prepare(dict(tasks[0].parameters))
+            assert isinstance(job, PackedJob)
+            job.run_together(folders, ended)
         except (Exception, SystemExit) as error:
             broken = error
         if trouble:

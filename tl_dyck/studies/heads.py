@@ -13,6 +13,7 @@ from tl_dyck.kit.configuration import nested
 from tl_dyck.kit.records import write_tables
 from tl_dyck.models import DyckTransformer, load_model
 from tl_dyck.models.storage import config_of, weights_digest
+from tl_dyck.runs.experiments import Job
 from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.measurement import Measures
 from tl_dyck.studies.train import TrainExperiment, identity_of, plugged
@@ -96,30 +97,10 @@ class HeadsExperiment(TrainExperiment):
     measurement: type[Measures] = AblateConfig
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
-    def identity(self, point: Point) -> dict[str, Any]:
-        """Of a saved model, its weights and settings, wherever it is."""
+    def prepare(self, point: Point) -> Job:
+        """Load a saved model, or say how one is trained; errors name the parameter."""
         if "saved" not in point:
-            return super().identity(point)
-        model, task, measurement, _ = self._saved(point)
-        return {
-            "model": weights_digest(model),
-            "settings": config_of(model),
-            "task": task.to_dict(),
-            "measure": identity_of(measurement),
-        }
-
-    def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
-        """Measure, training first if need be."""
-        if "saved" not in point:
-            return super().run(point, seed, folder)
-        model, task, measurement, accuracy = self._saved(point)
-        return {"accuracy": accuracy, **measurement.look(model, task, folder)}
-
-    def pack(self, point: Point) -> int:
-        """As many as are trained together."""
-        return 1 if "saved" in point else super().pack(point)
-
-    def _saved(self, point: Point) -> tuple[DyckTransformer, Task, AblateConfig, float | None]:
+            return super().prepare(point)
         parts = nested({name: value for name, value in point.items() if "." in name})
         known = {"saved", "called", "task", "measure"}
         for name in {*parts, *(name for name in point if "." not in name)} - known:
@@ -136,6 +117,32 @@ class HeadsExperiment(TrainExperiment):
         run = Path(point["saved"])
         if (run / "result.json").exists():
             result = load_result(run, device=self.device)
-            return result.model, task or result.task, measurement, result.accuracy.any_token
+            accuracy = result.accuracy.any_token
+            return SavedJob(result.model, task or result.task, measurement, accuracy)
         model = load_model(run, device=self.device)
-        return model, task or task_of(model.cfg.language), measurement, None
+        return SavedJob(model, task or task_of(model.cfg.language), measurement, None)
+
+
+@final
+@dataclass(frozen=True)
+class SavedJob:
+    """A saved model, to be measured."""
+
+    model: DyckTransformer
+    task: Task
+    measurement: AblateConfig
+    accuracy: float | None
+
+    def identity(self) -> dict[str, Any]:
+        """Its weights and settings, wherever it is."""
+        return {
+            "model": weights_digest(self.model),
+            "settings": config_of(self.model),
+            "task": self.task.to_dict(),
+            "measure": identity_of(self.measurement),
+        }
+
+    def run(self, seed: int, folder: Path) -> dict[str, Any]:
+        """Measure its heads."""
+        found = self.measurement.look(self.model, self.task, folder)
+        return {"accuracy": self.accuracy, **found}

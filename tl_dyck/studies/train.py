@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import pandas as pd
 
@@ -18,6 +18,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.configuration import nested
 from tl_dyck.kit.registry import Registry, UnknownNameError, unknown_name
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig, get_config, models
+from tl_dyck.runs.experiments import Job
 from tl_dyck.runs.results import columns_of
 from tl_dyck.runs.spec import Point, SweepError
 from tl_dyck.studies.measurement import Measurement, Measures
@@ -67,69 +68,7 @@ class TrainExperiment:
     plugs: dict[tuple[str, str], Any] = field(default_factory=dict, compare=False, repr=False)
 
     @checked
-    def identity(self, point: Point) -> dict[str, Any]:
-        """Task, model, options and how it is measured, in full."""
-        config, task, options, measures = self.read(point)
-        identity = run_identity(config.to_saved(), task, options, 0)
-        del identity["seed"]
-        return {**identity, "measure": identity_of(measures)}
-
-    @checked
-    def run(self, point: Point, seed: int, folder: Path) -> dict[str, Any]:
-        """Train, or go on from the checkpoint in the folder, and measure."""
-        ended: list[Mapping[str, Any] | BaseException] = []
-        self.run_together(point, {seed: folder}, lambda seed, found, seconds: ended.append(found))
-        (outcome,) = ended
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return dict(outcome)
-
-    @checked
-    def pack(self, point: Point) -> int:
-        """As many seeds as `train_seeds` trains together."""
-        return most_together(self.read(point)[0])
-
-    @checked
-    def run_together(
-        self,
-        point: Point,
-        folders: Mapping[int, Path],
-        ended: Callable[[int, Mapping[str, Any] | BaseException, float], None],
-    ) -> None:
-        """Train several seeds, each as if alone (see `train_seeds`), and measure the models."""
-        config, task, options, measures = self.read(point)
-
-        def on_result(result: TrainResult, folder: Path | None) -> None:
-            started = time.perf_counter()
-            metrics = {
-                "outcome": result.status,
-                "learned": result.learned,
-                "steps": result.steps,
-                "train_seconds": result.seconds,
-                **measures.measure(result, folders[result.seed]),
-            }
-            ended(result.seed, metrics, result.seconds + time.perf_counter() - started)
-
-        seeds, places = list(folders), list(folders.values())
-        watch = getattr(measures, "on_model", None)
-        on_model: Callable[[int, DyckTransformer, Any], None] | None = watch and partial(
-            watch, task
-        )
-        outcomes = train_together(
-            config,
-            task,
-            seeds,
-            options=options,
-            folders=places,
-            on_model=on_model,
-            on_result=on_result,
-        )
-        for seed, outcome in outcomes.items():
-            if isinstance(outcome, Exception):
-                ended(seed, outcome, 0.0)
-
-    @checked
-    def read(self, point: Point) -> tuple[DyckTransformerConfig, Task, TrainConfig, Measures]:
+    def prepare(self, point: Point) -> Job:
         """Configuration, task, training and measurement options; errors name the parameter."""
         parts: dict[str, dict[str, Any]] = {"task": {}, "model": {}, "training": {}, "measure": {}}
         named = {
@@ -158,12 +97,80 @@ class TrainExperiment:
             measures = self.measurement.from_dict(measured, "measure.")
         except TypeError as error:
             raise SweepError(f"{error}; the point is {point}") from error
-        return config, task, options, measures
+        return TrainJob(config, task, options, measures)
 
     def _known(self) -> tuple[str, ...]:
         parts = ("task.<field>", "model.<field>", "training.<field>")
         measured = (f"measure.{entry.name}" for entry in fields(self.measurement))
         return ("task", "model", "group", *parts, *measured)
+
+
+@final
+@dataclass(frozen=True)
+class TrainJob:
+    """A point of `TrainExperiment`, read."""
+
+    config: DyckTransformerConfig
+    task: Task
+    options: TrainConfig
+    measures: Measures
+
+    def identity(self) -> dict[str, Any]:
+        """Task, model, options and how it is measured, in full."""
+        identity = run_identity(self.config.to_saved(), self.task, self.options, 0)
+        del identity["seed"]
+        return {**identity, "measure": identity_of(self.measures)}
+
+    @checked
+    def run(self, seed: int, folder: Path) -> dict[str, Any]:
+        """Train, or go on from the checkpoint in the folder, and measure."""
+        ended: list[Mapping[str, Any] | BaseException] = []
+        self.run_together({seed: folder}, lambda seed, found, seconds: ended.append(found))
+        (outcome,) = ended
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return dict(outcome)
+
+    def pack(self) -> int:
+        """As many seeds as `train_seeds` trains together."""
+        return most_together(self.config)
+
+    @checked
+    def run_together(
+        self,
+        folders: Mapping[int, Path],
+        ended: Callable[[int, Mapping[str, Any] | BaseException, float], None],
+    ) -> None:
+        """Train several seeds, each as if alone (see `train_seeds`), and measure the models."""
+
+        def on_result(result: TrainResult, folder: Path | None) -> None:
+            started = time.perf_counter()
+            metrics = {
+                "outcome": result.status,
+                "learned": result.learned,
+                "steps": result.steps,
+                "train_seconds": result.seconds,
+                **self.measures.measure(result, folders[result.seed]),
+            }
+            ended(result.seed, metrics, result.seconds + time.perf_counter() - started)
+
+        seeds, places = list(folders), list(folders.values())
+        watch = getattr(self.measures, "on_model", None)
+        on_model: Callable[[int, DyckTransformer, Any], None] | None = watch and partial(
+            watch, self.task
+        )
+        outcomes = train_together(
+            self.config,
+            self.task,
+            seeds,
+            options=self.options,
+            folders=places,
+            on_model=on_model,
+            on_result=on_result,
+        )
+        for seed, outcome in outcomes.items():
+            if isinstance(outcome, Exception):
+                ended(seed, outcome, 0.0)
 
 
 def models_of(runs: pd.DataFrame, keys: Mapping[str, str]) -> pd.DataFrame:
