@@ -84,19 +84,19 @@ def as_hooked(
         raise WrongTypeError(
             f"config is for a state dict or a file of one; {shown(model)} brings its own"
         )
-    model = unwrapped(model)
-    if isinstance(model, HookedTransformer):
-        return model
-    kinds = [kind.__name__ for kind in type(model).__mro__]
+    theirs: Any = unwrapped(model)
+    if isinstance(theirs, HookedTransformer):
+        return theirs
+    kinds = [kind.__name__ for kind in type(theirs).__mro__]
     if "TransformerBridge" in kinds:
-        check_placed(model)
-        return _same(_from_bridge(model), model, model)
+        check_placed(theirs)
+        return _same(_from_bridge(theirs), theirs, theirs)
     if "PreTrainedModel" in kinds:
-        found = _from_gpt2(model.config.to_dict(), model.state_dict(), type(model).__name__)
-        return _same(found, model, lambda tokens: model(tokens).logits)
+        found = _from_gpt2(theirs.config.to_dict(), theirs.state_dict(), type(theirs).__name__)
+        return _same(found, theirs, lambda tokens: theirs(tokens).logits)
     raise WrongTypeError(
         "no HookedTransformer, TransformerBridge, GPT-2 of transformers, folder or state dict of "
-        f"one: {type(model).__name__}"
+        f"one: {type(theirs).__name__}"
     )
 
 
