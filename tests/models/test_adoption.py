@@ -38,6 +38,7 @@ from tl_dyck import (
 )
 from tl_dyck.ablation import log_likelihood
 from tl_dyck.certify import certify
+from tl_dyck.models.foreign import NotCarriedError
 from tl_dyck.report import widgets
 from tl_dyck.tasks import counted_accuracy, nats_over_law
 
@@ -422,7 +423,11 @@ def test_the_call_for_another_model_can_be_made(hugging: bool) -> None:
     """As the message says it, with what a reader has: the model, its vocabulary and a task."""
     task = load_task("dyck-2-4")
     shape = {"n_layer": 1, "n_head": 2, "n_embd": 8, "n_positions": 64, "vocab_size": 50}
-    gpt = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape)).eval()
+    gpt: Any = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape)).eval()
+    if hugging:  # of another kind, for a GPT-2 comes in
+        shape = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 8, "ffn_dim": 8}
+        shape |= {"max_position_embeddings": 128, "vocab_size": 50}
+        gpt = transformers.OPTForCausalLM(transformers.OPTConfig(**shape)).eval()
 
     class Plain(torch.nn.Module):
         def forward(self, tokens: Any) -> Any:
@@ -431,7 +436,7 @@ def test_the_call_for_another_model_can_be_made(hugging: bool) -> None:
     model = gpt if hugging else Plain()
     ids = [40, 7, 12, 3]
     vocabulary = Vocabulary(task.language, brackets=ids, bos=30)
-    with pytest.raises(TypeError) as raised:
+    with pytest.raises((TypeError, NotCarriedError)) as raised:
         adopt(model, vocabulary)
     (call,) = re.findall(r"task\.closing_accuracy\(.*\)", str(raised.value))
     found = eval(call, {"task": task, "model": model, "vocabulary": vocabulary})

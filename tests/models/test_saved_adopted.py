@@ -138,7 +138,7 @@ HUGE = 10**15
             ["<script>", "b", "c", None],
             "brackets must be a sequence of texts|Type-check error",
         ),
-        ("vocabulary.bos", 10**30, "the id of bos must be at most"),
+        ("vocabulary.bos", 10**30, "bos must be of at most 64 bits"),
         ("vocabulary.brackets", [4, 5, 2, 3.0], "a sequence of integers|Type-check error"),
         ("vocabulary.extra", 1, "in vocabulary: \\['extra'\\]"),
     ],

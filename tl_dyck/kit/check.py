@@ -201,9 +201,14 @@ def shown(value: Any) -> str:
     if hasattr(value, "dtype") and _dimensions(value):  # not its numbers
         place = " on meta, without numbers" if getattr(value, "is_meta", False) else ""
         return f"{value.dtype} of shape {list(value.shape)}{place} ({type(value).__name__})"
+    return f"{brief(value)} ({type(value).__name__})"
+
+
+def brief(value: Any) -> str:
+    """The beginning of a value's `repr`, on one line."""
     text = _BRIEF.repr(value)
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return f"{text if len(text) <= 80 else text[:79] + '…'} ({type(value).__name__})"
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _shortly(number: int) -> str:

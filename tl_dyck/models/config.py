@@ -11,7 +11,7 @@ import torch
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from tl_dyck.kit.arguments import checked
-from tl_dyck.kit.check import check_integer_fields, check_number, shown
+from tl_dyck.kit.check import brief, check_integer_fields, check_number, shown
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage, Language, SymbolLanguage
 from tl_dyck.language.symbols import needs_stack
@@ -178,8 +178,9 @@ class DyckTransformerConfig(HookedTransformerConfig):
         for name, value, default in odd_options(
             self, HookedTransformerConfig, (*OPTIONS, *_DERIVED)
         ):
+            said = shown(value) if hasattr(value, "__array__") else brief(value)
             raise ValueError(
-                f"{name}={shown(value)} is not supported in a Dyck model; leave it at {default!r}. "
+                f"{name}={said} is not supported in a Dyck model; leave it at {default!r}. "
                 f"The options are {', '.join(OPTIONS)}"
             )
 

@@ -380,8 +380,9 @@ def _built(options: Mapping[str, Any], weights: Mapping[str, Tensor], source: st
         )
     try:
         cfg = HookedTransformerConfig(**{**options, "init_weights": False, "device": "cpu"})
-    except DyckError as error:
-        raise NotCarriedError(f"{source} cannot be a HookedTransformer: {error}") from error
+    except (ValueError, TypeError, AssertionError) as error:  # ours, and those of TransformerLens 3
+        said = one_line(error)
+        raise NotCarriedError(f"{source} cannot be a HookedTransformer: {said}") from error
     model: Any = HookedTransformer(cfg, move_to_device=False)
     wanted = dict(model.named_parameters())
     ours = {name: value for name, value in weights.items() if name in wanted}

@@ -24,7 +24,8 @@ def test_scales_are_complete_and_survive_json(name):
     assert name != "paper" or min(group["seeds"] for group in groups) == 40
     watched = set()
     for group in groups:
-        config, task, *_ = PAPER.read({k: v for k, v in group.items() if k != "seeds"})
+        job = PAPER.prepare({k: v for k, v in group.items() if k != "seeds"})
+        config, task = job.config, job.task
         assert config.language == task.language
         assert (f"-to-{max(task.train_lengths)}" in task.name) == ("task.name" in group)
         if group["measure.watched"]:
