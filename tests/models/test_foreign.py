@@ -17,9 +17,10 @@ from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadMo
 from tests.foreign import LANGUAGE, VOCABULARY, foreign
 from tl_dyck import VocabularyError, adopt, certify_language, load_task
 from tl_dyck.kit.files import CorruptFileError
-from tl_dyck.models.foreign import NotCarriedError, as_hooked, read_state_dict
+from tl_dyck.models.foreign import NotCarriedError, as_hooked
 from tl_dyck.models.hooked import HookedTransformerConfig
 from tl_dyck.models.hooked.installed import MAJOR
+from tl_dyck.models.state_dicts import read_state_dict
 
 TASK = load_task("dyck-2-4")
 TOKENS = torch.tensor([[1, 4, 2, 3, 5, 0, 6], [1, 2, 2, 3, 3, 0, 0]])

@@ -24,9 +24,9 @@ from torch import Tensor
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_integer
 from tl_dyck.kit.files import CorruptFileError
-from tl_dyck.models.foreign import read_state_dict
 from tl_dyck.models.hooked import HookedTransformerConfig
 from tl_dyck.models.hooked.own import HookedTransformer
+from tl_dyck.models.state_dicts import read_state_dict
 from tl_dyck.models.storage import check_finite, load_weights
 
 _START, _PAD, _END = 0, 1, 2

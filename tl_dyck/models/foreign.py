@@ -6,9 +6,6 @@ went in. Does not know: which token id is which symbol (`tl_dyck.models.adoption
 
 from __future__ import annotations
 
-import io
-import re
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -22,14 +19,13 @@ from tl_dyck.kit.check import WrongTypeError, check_integer, shown
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.files import (
     LARGEST_DESCRIPTION,
-    LARGEST_TENSORS,
     CorruptFileError,
     one_line,
     read_json,
-    read_regular,
     read_tensors,
 )
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
+from tl_dyck.models.state_dicts import BUFFERS, read_state_dict, without
 from tl_dyck.reading.inputs import check_placed, unwrapped
 
 
@@ -37,9 +33,6 @@ class NotCarriedError(DyckError, ValueError):
     """A model has a part that no HookedTransformer of the installed release has."""
 
 
-#: What wrappers and old releases leave in a state dict: prefixes, and buffers that are no weights.
-_WRAPPED = re.compile(r"^(?:(?:_orig_mod|module|_forward_module)\.)+")
-_BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
 #: The same of `transformers`' GPT-2: causal masks.
 _GPT2_BUFFERS = (".attn.bias", ".attn.masked_bias")
 _LONGEST = 1 << 15  # positions: TransformerLens 3 makes a mask of their square
@@ -190,7 +183,7 @@ def _from_gpt2(config: Mapping[str, Any], state: Mapping[str, Tensor], source: s
     if size["d_model"] % size["n_heads"]:
         raise NotCarriedError(f"{source}: {size['d_model']} dimensions for {size['n_heads']} heads")
     heads, d_head = size["n_heads"], size["d_model"] // size["n_heads"]
-    weights = _Taken(_without(state, _GPT2_BUFFERS), source)
+    weights = _Taken(without(state, _GPT2_BUFFERS), source)
     read = weights.read
     found: dict[str, Tensor] = {
         "embed.W_E": read("wte.weight"),
@@ -289,64 +282,6 @@ def _tokenizer(path: Path, source: str) -> Any:
         ) from error
 
 
-@checked
-def read_state_dict(path: str | Path) -> dict[str, Tensor]:
-    """Weights from a file of PyTorch or safetensors, without running what a pickle may hold.
-
-    Prefixes of wrappers and masks of early TransformerLens are left out.
-
-    Raises:
-        CorruptFileError: the file is missing, or holds no weights; the message says why.
-    """
-    source = repr(str(path))
-    if str(path).endswith(".safetensors"):
-        return _without(read_tensors(path), _BUFFERS)
-    data = read_regular(path, LARGEST_TENSORS)
-    try:
-        _check_packed(data, source)
-        found = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    # what an unpickler of torch raises of a file that someone made up can be anything
-    except Exception as error:
-        if isinstance(error, CorruptFileError):
-            raise
-        raise CorruptFileError(f"{source} is not a state dict: {one_line(error)}") from error
-    if not isinstance(found, Mapping) or not all(isinstance(w, Tensor) for w in found.values()):
-        raise CorruptFileError(f"{source} holds {type(found).__name__}, not a state dict")
-    kept = _without(found, _BUFFERS)
-    _check_held(kept, len(data), source)
-    return kept
-
-
-def _without(state: Mapping[Any, Tensor], buffers: tuple[str, ...]) -> dict[str, Tensor]:
-    """Weights by their own names."""
-    named = {_WRAPPED.sub("", str(name)): value for name, value in state.items()}
-    return {name: value for name, value in named.items() if not name.endswith(buffers)}
-
-
-def _check_packed(data: bytes, source: str) -> None:
-    """Refuse an archive that becomes larger when it is read, as PyTorch writes none."""
-    if zipfile.is_zipfile(io.BytesIO(data)):
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            unpacked = sum(each.file_size for each in archive.infolist())
-        if unpacked > len(data):
-            raise CorruptFileError(
-                f"{source} has {len(data):,} bytes and unpacks to {unpacked:,}; PyTorch's are "
-                "not compressed"
-            )
-
-
-def _check_held(found: Mapping[str, Tensor], size: int, source: str) -> None:
-    """Refuse tensors that say more numbers than there are bytes: of stride 0, or of one storage."""
-    if any(each.layout != torch.strided or each.is_quantized for each in found.values()):
-        raise CorruptFileError(f"{source} holds tensors that are sparse or quantized")
-    said = sum(each.numel() * each.element_size() for each in found.values())
-    if said > size:
-        raise CorruptFileError(
-            f"{source} has {size:,} bytes, but its tensors say {said:,}: some are expanded or "
-            "share their numbers; save contiguous copies"
-        )
-
-
 def _from_state(state: Mapping[Any, Any], config: Any, source: str) -> Any:
     if config is None:
         raise WrongTypeError(
@@ -354,7 +289,7 @@ def _from_state(state: Mapping[Any, Any], config: Any, source: str) -> Any:
         )
     if not all(isinstance(value, Tensor) for value in state.values()):
         raise WrongTypeError(f"{source} is no state dict: not all of its values are tensors")
-    weights = _without(state, _BUFFERS)
+    weights = without(state, BUFFERS)
     options = config if isinstance(config, Mapping) else _options(config)
     floats = [each.dtype for each in weights.values() if each.is_floating_point()]
     dtype = floats[0] if floats else torch.float32
