@@ -49,7 +49,7 @@ def adopt(
     goes: metrics, probes, head importance, widgets, RNN export, certificates.
 
     Examples:
-        >>>     from tl_dyck.models.hooked import HookedTransformerConfig
+        >>> from tl_dyck.models.hooked import HookedTransformerConfig
         >>> cfg = HookedTransformerConfig(
         ...     n_layers=2, d_model=16, n_ctx=32, d_head=8, d_vocab=6, attn_only=True,
         ...     init_weights=False,
