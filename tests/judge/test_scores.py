@@ -263,7 +263,7 @@ def test_what_is_no_suite(tmp_path: Any) -> None:
     with pytest.raises(UnknownNameError, match="uniform"):
         Suite(name="s", sizes={"unifrom": 1})
     for first in (-1, 2**63, 10**40):
-        with pytest.raises(WrongValueError, match="first_seed must be (of )?at"):
+        with pytest.raises(WrongValueError, match=r"first_seed must be (of )?at"):
             Suite(name="s", first_seed=first, sizes={"uniform": 1})
     last = 2**63 - 1
     assert [*Suite(name="s", first_seed=last, sizes={"uniform": 1}).cases()] == [("uniform", last)]
