@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
@@ -141,6 +142,7 @@ GPT2S: dict[str, dict[str, Any]] = {
     "narrow MLP": {"n_inner": 10},
     "one layer, one head": {"n_layer": 1, "n_head": 1},
     "eps": {"layer_norm_epsilon": 1e-2},
+    **{name: {"activation_function": name} for name in ("gelu", "gelu_new", "silu", "relu2")},
 }
 
 
@@ -154,6 +156,44 @@ def test_a_gpt2_and_its_folder_come_in(name: str, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     torch.testing.assert_close(as_hooked(tmp_path)(TOKENS), wanted, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(as_hooked(str(tmp_path))(TOKENS), wanted, rtol=1e-10, atol=1e-10)
+
+
+#: What somebody may change in a folder: options, or weights, and what is said of it.
+SPOILT: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "whole numbers": (
+        {},
+        {"transformer.h.0.ln_1.weight": torch.ones(16, dtype=torch.int8)},
+        "int8",
+    ),
+    "another width": ({"n_inner": 10**12}, {}, "W_in"),
+    "a negative width": ({"n_inner": -5}, {}, "d_mlp must be at least 1"),
+    "no width": ({"n_inner": 0}, {}, "d_mlp must be at least 1"),
+    "a negative eps": ({"layer_norm_epsilon": -1}, {}, "eps must be at least 0"),
+    "a word for eps": ({"layer_norm_epsilon": "x"}, {}, "eps must be a number"),
+    "many positions": ({"n_positions": 10**9}, {}, "n_ctx must be at most"),
+    "few positions": ({"n_positions": 5}, {}, "W_pos"),
+    "heads that do not fit": ({"n_head": 3}, {}, "3 heads"),
+    "a head of its own that is not there": ({"tie_word_embeddings": False}, {}, "lm_head.weight"),
+    "one weight twice": ({}, {"wte.weight": torch.ones(7, 16)}, "twice"),
+    "one weight twice, wrapped": (
+        {},
+        {"module.transformer.wte.weight": torch.ones(7, 16)},
+        "two weights",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_folder_that_somebody_changed_is_refused_in_a_line(name: str, tmp_path: Path) -> None:
+    options, weights, said = SPOILT[name]
+    gpt2().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **options}))
+    path = tmp_path / "model.safetensors"
+    save_file({**load_file(path), **weights}, path)
+    with pytest.raises((NotCarriedError, CorruptFileError), match=said) as found:
+        as_hooked(tmp_path)
+    assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize(
@@ -224,8 +264,6 @@ def opened(text: str) -> str | None:
 def test_a_state_dict_comes_in_out_of_its_wrappers(
     tmp_path: Path, ending: str, wrapper: str
 ) -> None:
-    from safetensors.torch import save_file
-
     model = foreign("one-layer")
     state: dict[str, Tensor] = {
         wrapper + name: value.clone() for name, value in model.named_parameters()

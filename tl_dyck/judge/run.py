@@ -146,7 +146,9 @@ class JudgeJob:
     @one_thread()
     def run(self, seed: int, folder: Path) -> dict[str, Any]:
         """Ask them."""
-        sealed = sealed_case(self.kind, with_key(seed, int(self.key or "0", 16)))
+        sealed = sealed_case(
+            self.kind, with_key(seed, int("0" if self.key is None else self.key, 16))
+        )
         rows = [{"method": "oracle", **row} for row in told(sealed)]
         for name in self.methods:
             rows += [{"method": name, **row} for row in ask(name, methods.get(name), sealed)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
@@ -29,6 +28,7 @@ from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
 from tl_dyck.models.config import DTYPES, RECORDING, DyckTransformerConfig
 from tl_dyck.models.foreign import NotCarriedError, as_hooked, can_be_hooked
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
+from tl_dyck.models.state_dicts import SIZES, option_shapes
 from tl_dyck.reading.decoder import odd_options
 from tl_dyck.reading.inputs import check_placed, unwrapped, warn_of_first
 
@@ -225,10 +225,9 @@ def _renumber(weight: Tensor, axis: int, order: Tensor) -> None:
 
 # The options that decide what a plain decoder computes, and can be had again from JSON. Others must
 # be as TransformerLens has them by default, or only choose what is recorded.
-_SIZES = ("n_layers", "d_model", "n_ctx", "d_head", "n_heads", "d_mlp", "d_vocab", "d_vocab_out")
 _WHAT = ("options", "language", "vocabulary")
 _KEPT = (
-    *_SIZES,
+    *SIZES,
     "act_fn",
     "attention_dir",
     "attn_only",
@@ -291,25 +290,7 @@ def to_saved(model: Any) -> dict[str, Any]:
 
 def saved_shapes(config: Mapping[str, Any]) -> Iterator[tuple[str, list[int]]]:
     """The shapes of weights that `to_saved`'s sizes ask for."""
-    options = config["options"]
-    size = {name: options[name] for name in _SIZES}
-    for name in _SIZES:
-        if name != "d_mlp" or not options["attn_only"]:
-            size[name] = check_integer(name, size[name], least=1)
-    yield "embed.W_E", [size["d_vocab"], size["d_model"]]
-    yield "unembed.W_U", [size["d_model"], size["d_vocab_out"]]
-    if options["positional_embedding_type"] != "rotary":
-        yield "pos_embed.W_pos", [size["n_ctx"], size["d_model"]]
-    yield from layer_shapes(size, mlp=not options["attn_only"])
-
-
-def layer_shapes(size: Mapping[str, Any], mlp: bool) -> Iterator[tuple[str, list[int]]]:
-    """Shapes in every layer, the last first: of 10⁹ layers, that one is missing at once."""
-    last = size["n_layers"] - 1
-    for layer in itertools.chain([last], range(last)):
-        yield f"blocks.{layer}.attn.W_O", [size["n_heads"], size["d_head"], size["d_model"]]
-        if mlp:
-            yield f"blocks.{layer}.mlp.W_in", [size["d_model"], size["d_mlp"]]
+    return option_shapes(config["options"])
 
 
 def from_saved(config: Mapping[str, Any], device: str | None = None) -> Any:

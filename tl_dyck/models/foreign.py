@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tl_dyck.kit.arguments import checked
-from tl_dyck.kit.check import WrongTypeError, check_integer, shown
+from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_integer, check_number, shown
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.files import (
     LARGEST_DESCRIPTION,
@@ -25,7 +25,7 @@ from tl_dyck.kit.files import (
     read_tensors,
 )
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
-from tl_dyck.models.state_dicts import BUFFERS, read_state_dict, without
+from tl_dyck.models.state_dicts import BUFFERS, option_shapes, read_state_dict, without
 from tl_dyck.reading.inputs import check_placed, unwrapped
 
 
@@ -80,7 +80,7 @@ def as_hooked(
     theirs: Any = unwrapped(model)
     if isinstance(theirs, HookedTransformer):
         return theirs
-    kinds = [kind.__name__ for kind in type(theirs).__mro__]
+    kinds = _kinds(theirs)
     if "TransformerBridge" in kinds:
         check_placed(theirs)
         return _same(_from_bridge(theirs), theirs, theirs)
@@ -95,9 +95,14 @@ def as_hooked(
 
 def can_be_hooked(model: Any) -> bool:
     """Whether `as_hooked` knows models of this kind."""
-    kinds = {kind.__name__ for kind in type(unwrapped(model)).__mro__}
-    known = {"TransformerBridge", "PreTrainedModel"}
-    return isinstance(model, str | Path | Mapping | HookedTransformer) or bool(kinds & known)
+    inside = unwrapped(model)
+    known = isinstance(inside, str | Path | Mapping | HookedTransformer)
+    return known or bool(_kinds(inside) & {"TransformerBridge", "PreTrainedModel"})
+
+
+def _kinds(model: Any) -> set[str]:
+    """By name, so that nothing is imported to look at a model."""
+    return {kind.__name__ for kind in type(model).__mro__}
 
 
 # --- a bridge -------------------------------------------------------------------------------------
@@ -109,18 +114,21 @@ def _from_bridge(bridge: Any) -> Any:
         from transformer_lens.model_bridge.get_params_util import get_bridge_params
     except ImportError as error:  # the first bridges keep their weights otherwise
         raise NotCarriedError(
-            "a TransformerBridge of this release of TransformerLens; upgrade transformer_lens"
+            "this release of TransformerLens does not say which weights a TransformerBridge has; "
+            "upgrade transformer_lens"
         ) from error
 
     cfg = bridge.cfg
     known = {field.name for field in fields(HookedTransformerConfig)} - _NOT_TAKEN
     options = {name: getattr(cfg, name) for name in known if hasattr(cfg, name)}
-    kinds = {"RMS": "RMSNorm", "RMSPre": "RMSNorm"}
-    if cfg.normalization_type in kinds or getattr(cfg, "final_rms", False):
-        raise NotCarriedError(f"RMSNorm (cfg.normalization_type={cfg.normalization_type!r})")
+    if cfg.normalization_type in ("RMS", "RMSPre") or getattr(cfg, "final_rms", False):
+        raise NotCarriedError(
+            f"this bridge has RMSNorm (cfg.normalization_type={cfg.normalization_type!r}, "
+            f"cfg.final_rms={getattr(cfg, 'final_rms', False)!r})"
+        )
     for name in ("gated_mlp", "parallel_attn_mlp", "num_experts"):
         if getattr(cfg, name, None):
-            raise NotCarriedError(f"cfg.{name}={getattr(cfg, name)!r} of this bridge")
+            raise NotCarriedError(f"this bridge has cfg.{name}={getattr(cfg, name)!r}")
     weights = {name: weight.detach() for name, weight in get_bridge_params(bridge).items()}
     for where in _norms(cfg):  # early releases leave them out
         norm = _at(bridge, where)
@@ -206,8 +214,7 @@ def _from_gpt2(config: Mapping[str, Any], state: Mapping[str, Tensor], source: s
             found[f"{mine}.{ln}.w"] = read(f"{theirs}.{theirs_ln}.weight")
             found[f"{mine}.{ln}.b"] = read(f"{theirs}.{theirs_ln}.bias")
     found["ln_final.w"], found["ln_final.b"] = read("ln_f.weight"), read("ln_f.bias")
-    tied = "lm_head.weight" not in weights.left
-    head = found["embed.W_E"] if tied else weights.left.pop("lm_head.weight")
+    head = weights.head(found["embed.W_E"], config.get("tie_word_embeddings", True))
     found["unembed.W_U"] = head.T
     found["unembed.b_U"] = weights.left.pop("lm_head.bias", head.new_zeros(len(head)))
     weights.check_empty()
@@ -215,7 +222,7 @@ def _from_gpt2(config: Mapping[str, Any], state: Mapping[str, Tensor], source: s
     options = {
         **size,
         "d_head": d_head,
-        "d_mlp": config.get("n_inner") or 4 * size["d_model"],
+        "d_mlp": 4 * size["d_model"] if config.get("n_inner") is None else config["n_inner"],
         "d_vocab_out": len(head),
         "act_fn": _ACTIVATIONS.get(activation, activation),
         "eps": config.get("layer_norm_epsilon", 1e-5),
@@ -231,11 +238,19 @@ class _Taken:
     def __init__(self, weights: Mapping[str, Tensor], source: str) -> None:
         self.left = {name.removeprefix("transformer."): value for name, value in weights.items()}
         self._source = source
+        if len(self.left) < len(weights):
+            raise CorruptFileError(f"{source} has a weight twice, once behind 'transformer.'")
 
     def read(self, name: str) -> Tensor:
         if name not in self.left:
             raise CorruptFileError(f"{self._source} has no weight {name!r}")
         return self.left.pop(name)
+
+    def head(self, embedding: Tensor, tied: bool) -> Tensor:
+        """The unembedding, which is the embedding where there is none and none is wanted."""
+        if tied and "lm_head.weight" not in self.left:
+            return embedding
+        return self.read("lm_head.weight")
 
     def check_empty(self) -> None:
         if self.left:
@@ -305,36 +320,48 @@ def _options(config: Any) -> dict[str, Any]:
 
 def _built(options: Mapping[str, Any], weights: Mapping[str, Tensor], source: str) -> Any:
     """A HookedTransformer of these options with these weights, and no others."""
-    n_ctx = options.get("n_ctx", 1)
-    if isinstance(n_ctx, int) and n_ctx > _LONGEST:
-        raise NotCarriedError(f"{source} reads {n_ctx:,} positions (at most {_LONGEST:,})")
     layers = sum(name.endswith(".attn.W_Q") for name in weights)
-    if options.get("n_layers") != layers:  # before anything is built
+    if options.get("n_layers") != layers:
         raise NotCarriedError(
             f"{source} has weights of {layers} layers, and n_layers={options.get('n_layers')!r}"
         )
+    whole = next((name for name in weights if not weights[name].is_floating_point()), None)
+    if whole is not None:
+        raise NotCarriedError(f"{source} has a weight {whole!r} of {weights[whole].dtype}")
     try:
         cfg = HookedTransformerConfig(**{**options, "init_weights": False, "device": "cpu"})
+        check_number("eps", cfg.eps, 0.0)
+        check_integer("n_ctx", cfg.n_ctx, 1, _LONGEST)
+        for name, shape in option_shapes(vars(cfg)):  # before anything is built
+            _check_shape(name, weights, shape)
     except (ValueError, TypeError, AssertionError) as error:  # ours, and those of TransformerLens 3
         said = one_line(error)
         raise NotCarriedError(f"{source} cannot be a HookedTransformer: {said}") from error
     model: Any = HookedTransformer(cfg, move_to_device=False)
     wanted = dict(model.named_parameters())
-    ours = {name: value for name, value in weights.items() if name in wanted}
-    missing = sorted(set(wanted) - set(ours))
     odd = sorted(name for name in set(weights) - set(wanted) if weights[name].count_nonzero())
-    if missing or odd:
-        said = f"no weight {missing[0]!r}" if missing else f"{odd[0]!r}, which it has not"
-        raise NotCarriedError(f"{source} is not the HookedTransformer of its options: {said}")
+    if odd:
+        raise NotCarriedError(
+            f"{source} is not the HookedTransformer of its options: it has {odd[0]!r}"
+        )
     with torch.no_grad():
         for name, parameter in wanted.items():
-            if ours[name].shape != parameter.shape:
+            try:
+                _check_shape(name, weights, list(parameter.shape))
+            except ValueError as error:
                 raise NotCarriedError(
-                    f"the weight {name} of {source} is {list(ours[name].shape)}, and by its "
-                    f"options {list(parameter.shape)}"
-                )
-            parameter.copy_(ours[name])
+                    f"{source} is not the HookedTransformer of its options: {error}"
+                ) from error
+            parameter.copy_(weights[name])
     return model.eval()
+
+
+def _check_shape(name: str, weights: Mapping[str, Tensor], shape: list[int]) -> None:
+    if name not in weights:
+        raise WrongValueError(f"there is no weight {name!r}")
+    if list(weights[name].shape) != shape:
+        found = list(weights[name].shape)
+        raise WrongValueError(f"the weight {name!r} is {found}, and by the options {shape}")
 
 
 def _same(mine: Any, theirs: nn.Module, run: Callable[[Tensor], Tensor]) -> Any:

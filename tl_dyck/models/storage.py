@@ -20,6 +20,7 @@ from tl_dyck.kit.records import Shapes, described, read_weights, write_weights
 from tl_dyck.models import adoption
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.hooked import HookedTransformer
+from tl_dyck.models.state_dicts import layer_shapes
 from tl_dyck.models.transformer import DyckTransformer, build_model
 from tl_dyck.reading.decoder import hooked_at
 from tl_dyck.reading.inputs import check_placed, unwrapped
@@ -171,7 +172,7 @@ def _dyck_shapes(config: dict[str, Any]) -> Shapes:
     n_symbols = 2 * config["n_types"] if symbols is None else len(symbols["symbols"])
     yield "pos_embed.W_pos", [config["n_ctx"], config["d_model"]]
     yield "unembed.W_U", [config["d_model"], 1 + n_symbols]
-    yield from adoption.layer_shapes(config, config["block"] != "bare" and config.get("mlp", True))
+    yield from layer_shapes(config, config["block"] != "bare" and config.get("mlp", True))
 
 
 def _build_dyck(config: dict[str, Any], device: str | None) -> DyckTransformer:
