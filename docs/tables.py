@@ -146,7 +146,7 @@ def _attack(
     Raises:
         ValueError: it was not attacked, or is of other answers, or gives too much away.
     """
-    from tl_dyck.judge.cheats import promised
+    from tl_dyck.judge.cheats import broken
 
     file, again = folder / "attack.json", f"python -m tests.judge.attack {folder}"
     if not file.exists():
@@ -156,8 +156,8 @@ def _attack(
         raise ValueError(f"{str(file)!r} is of other answers, {found['digest']}: {again}")
     rows = {row["question"]: row for row in found["rows"]}
     for column, row in rows.items():
-        if (most := promised(column)) is not None and row["auroc"] > most:
-            why = f"{row['by']} has {_cell(row, 'auroc')} of {column!r}, and {most:.2f} is promised"
+        if (said := broken(column, row)) is not None:
+            why = f"{row['by']} has {_cell(row, 'auroc')} of {column!r}, and {said}"
             if withdrawn is None:
                 raise ValueError(f"{why}: the suite gives its answers away")
             withdrawn[column] = why
@@ -188,7 +188,7 @@ def attack(record: Record) -> str:
     rows = []
     for row in record["rows"]:
         most = promised(row["question"])
-        kept = "–" if most is None else f"{most:.2f}"
+        kept = "–" if most is None else f"{most.auroc:.2f}, its interval {most.high:.2f}"
         said = [row["question"], _cell(row, "auroc"), kept, row["by"]]
         rows.append([*said, str(row["n"]), str(row["cases"])])
     columns = ["question", "AUROC", "at most", "best of all", "questions", "cases"]

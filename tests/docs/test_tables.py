@@ -166,7 +166,9 @@ def test_the_readme_quotes_the_judgement_as_it_is(tables: ModuleType) -> None:
         ({"auroc": 0.76}, r"boosting has 0.76 \[0.60, 0.90\] of 'needed', and 0.75 is promised"),
         ({"question": "token", "auroc": 0.81}, "of 'token', and 0.80 is promised"),
         ({"question": "stack", "auroc": 0.99}, ""),
-        ({"auroc": 0.74}, ""),
+        ({"auroc": 0.74}, r"0.74 \[0.60, 0.90\] of 'needed', and an interval that ends at 0.80 is"),
+        ({"auroc": 0.74, "auroc_high": 0.8}, ""),
+        ({"question": "token", "auroc": 0.79, "auroc_high": 0.91}, "that ends at 0.90 is promised"),
     ],
 )
 def test_no_suite_is_recorded_that_was_not_attacked_or_gives_its_answers_away(

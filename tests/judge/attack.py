@@ -31,7 +31,7 @@ from sklearn.preprocessing import StandardScaler
 from tests.judge.visible import seen
 from tl_dyck.judge import KINDS, SUITES, Case, Fact, Suite
 from tl_dyck.judge.cases import TRAINED_KINDS, sealed_case
-from tl_dyck.judge.cheats import promised
+from tl_dyck.judge.cheats import broken
 from tl_dyck.judge.protocol import column_of
 from tl_dyck.judge.scores import auroc, score_table
 from tl_dyck.kit.environment import one_thread
@@ -184,10 +184,10 @@ def development(suite: Suite, share: float = 1.0) -> Suite:
 def too_good(found: pd.DataFrame) -> list[str]:
     """Where the best has more than what is promised, in words."""
     return [
-        f"“{row.question}”: {row.by} has {row.auroc:.2f} [{row.auroc_low:.2f}, "
-        f"{row.auroc_high:.2f}], and {most:.2f} is promised"
-        for row in found.itertuples()
-        if (most := promised(row.question)) is not None and row.auroc > most
+        f"“{row['question']}”: {row['by']} has {row['auroc']:.2f} [{row['auroc_low']:.2f}, "
+        f"{row['auroc_high']:.2f}], and {said}"
+        for row in found.to_dict("records")
+        if (said := broken(row["question"], row)) is not None
     ]
 
 

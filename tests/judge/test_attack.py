@@ -122,7 +122,8 @@ def test_what_is_planted_is_found(
     learnt, asked = (seen_in(shown, plant) for shown in drawn)
     (row,) = attacked(learnt, asked, 50, [view]).to_dict("records")
     assert least <= row["auroc"] <= most, row
-    assert bool(too_good(pd.DataFrame([row]))) == (row["auroc"] > 0.75)
+    beyond = row["auroc"] > 0.75 or row["auroc_high"] > 0.8
+    assert bool(too_good(pd.DataFrame([row]))) == beyond
     assert not too_good(pd.DataFrame([row | {"question": "stack"}]))
 
 

@@ -30,7 +30,7 @@ from tl_dyck.judge import (
     methods,
 )
 from tl_dyck.judge.cases import sealed_case
-from tl_dyck.judge.cheats import promised
+from tl_dyck.judge.cheats import broken
 from tl_dyck.judge.run import load_judgement
 from tl_dyck.judge.scores import auroc, most_misleading, score_table, told
 from tl_dyck.judge.suites import DEVELOPMENT, HELD_OUT, SUITES
@@ -241,7 +241,7 @@ def test_controls_score_what_they_must_on_the_whole_suite() -> None:
     for kind in record["questions"]:
         for name in CHEATS:
             if kind in scores.get(name, {}):
-                assert scores[name][kind]["auroc"] <= (promised(kind) or 1), (name, kind)
+                assert broken(kind, scores[name][kind]) is None, (name, kind)
     assert scores["resample-ablation"]["carries"]["auroc"] >= 0.95
 
 
