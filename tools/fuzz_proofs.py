@@ -160,6 +160,8 @@ def language_case(rng: random.Random) -> str:
     claim = rng.choice((*ONE_MODEL, *TWO_MODELS)) if boxes else "any_token"
     if not boxes:
         length = min(length, LENGTHS[k])
+    if claim == "closing_only" and k == 1:
+        return "closing_only: not asked"  # the one closing bracket has no rival
     if claim in TWO_MODELS:
         return "agree: " + agreement_case(rng, task, rnn, claim)
     rnn = with_bias(rnn, rng.choice([0.0, 2.0, 8.0]), task.language)
