@@ -57,6 +57,7 @@ train gpt --seed 1 --seeds 2 | give --seed or --seeds, not both
 train gpt --seeds many | seeds 'many'
 train gpt --out file | cannot write to the folder
 train gpt --steps 3 --seed 0 --out kept | holds another run; it differs in
+certify-language gpt -n 3 --shortest 5 | --shortest 5 is above --length 3
 models --task x | unknown task 'x'
 probe empty | there is no saved model in
 probe gpt --only model | give a parameter and its value

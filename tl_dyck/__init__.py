@@ -5,7 +5,6 @@ first used, so ``import tl_dyck`` itself loads neither torch nor TransformerLens
 and `tl_dyck.certify` never load the latter.
 """
 
-import ast
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,10 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Public name -> the module that has it; for a subpackage, reached as `tl_dyck.rnn` without a second
-# import, "tl_dyck".
+# import, "tl_dyck". Each is a line: Python's own parser takes longer to load than all the rest.
+_LINES = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8").split("\n")
 _ORIGINS = {
-    alias.name: str(statement.module)
-    for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
-    if isinstance(statement, ast.ImportFrom)
-    for alias in statement.names
+    words[3]: words[1] for words in map(str.split, _LINES) if words[0:3:2] == ["from", "import"]
 }
 
 #: What comes from these is a module.
@@ -39,7 +36,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List what tab completion should offer, loaded or not."""
-    return sorted({*globals(), *_ORIGINS} - {"Any", "Path", "ast", "import_module"})
+    return sorted({*globals(), *_ORIGINS} - {"Any", "Path", "import_module"})
 
 
 def _no_attribute(name: str) -> AttributeError:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from tl_dyck.runs import (
     merge_sweeps,
     sweep_status,
 )
+from tl_dyck.runs.results import groups_of, means_shown
 from tl_dyck.runs.store import Store, run_id
 
 FIRST = ["id", "point", "experiment"]
@@ -376,3 +378,24 @@ def test_merge_with_what_is_no_sweep(tmp_path):
         with pytest.raises(CorruptFileError, match=r"runs/9"):
             merge_sweeps(into, folders)
     assert not (tmp_path / "all").exists()
+
+
+def test_a_column_of_means_has_one_name_and_one_order() -> None:
+    """The frame's, the page's and the command's."""
+    rows = [("a", 1, 0, "done", 0.5), ("a", 1, 1, "done", 1.5)]
+    rows += [("b", 2, 0, "done", 2.5), ("b", 2, 1, "failed", math.nan)]
+    results = pd.DataFrame(
+        [
+            {"id": i, "point": point, "experiment": "e", "x": x, "seed": seed, "status": status}
+            | {"score": score, **dict.fromkeys(LAST)}
+            for i, (point, x, seed, status, score) in enumerate(rows)
+        ]
+    )
+    means = aggregate(results, ["score"], by=["x"])
+    assert groups_of(means) == ["x"]
+    columns, rows = means_shown(means)
+    assert columns == ("seeds", "mean", "interval", "other seeds")
+    assert [row[:2] for row in rows] == [["2", "1"], ["1 (+ 1 failed)", "2.5"]]
+    columns, rows = means_shown(aggregate(results, ["score"], by=[]))
+    assert columns == ("seeds", "runs", "mean", "interval", "other seeds")
+    assert rows[0][:2] == ["2", "3 (+ 1 failed)"]

@@ -87,6 +87,8 @@ def certify_language(
     about: dict[str, Any] = {"epsilon": claimed.epsilon, "head": head, **limit}
     if claimed.other is not None:
         about["other"] = load_any(claimed.other)[0]
+    if shortest > length:
+        raise ValueError(f"--shortest {shortest} is above --length {length}")
     asked = _asked(task, language, model)
     # first, since it is quick: what it refuses is refused before the long part
     sampled = sample_error(network, asked, sample, claim, **about) if sample else ()

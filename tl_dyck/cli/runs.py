@@ -294,25 +294,20 @@ def _metrics(text: str, known: Sequence[str]) -> list[str]:
 
 def _said(means: pd.DataFrame) -> Answer:
     """A table for each metric."""
-    from tl_dyck.estimates import again_words, ends_text, interval_words
+    from tl_dyck.estimates import again_words, interval_words
+    from tl_dyck.runs.results import groups_of, means_shown, pooled_words
 
-    groups = [str(name) for name in means.columns[: list(means.columns).index("metric")]]
-    pooled = list(dict.fromkeys(text for text in means["pooled"] if text))
-    counts = ("seeds", "runs") if pooled else ("seeds",)
-    for metric, found in means.groupby("metric", sort=False):
-        cells = []
-        for _, row in found[:_POINTS].iterrows():
-            numbers = [f"{row['seeds']}", f"{row['n']}"][: len(counts)]
-            numbers[-1] += f" (+ {row['failed']} failed)" if row["failed"] else ""
-            intervals = [ends_text(row[f"{at}low"], row[f"{at}high"]) for at in ("", "again_")]
-            mean = "–" if row["mean"] != row["mean"] else f"{row['mean']:.4g}"
-            cells.append([*(str(row[name]) for name in groups), *numbers, mean, *intervals])
-        yield text_table((*groups, *counts, str(metric), "interval", "other seeds"), cells)
+    groups = groups_of(means)
+    columns, rows = means_shown(means)
+    cells = means[groups].astype(str).to_numpy().tolist()
+    for metric, found in means.reset_index(drop=True).groupby("metric", sort=False):
+        named = [str(metric) if name == "mean" else name for name in columns]
+        some = [[*cells[i], *rows[i]] for i in found.index[:_POINTS]]
+        yield text_table((*groups, *named), some)
         yield Text()
     if len(found) > _POINTS:
         yield f"{len(found) - _POINTS:,} more groups: --by makes fewer, --out writes all to a file."
-    for text in pooled:
-        yield f"{text}: a mean is over all of them; --by keeps them apart."
+    yield from pooled_words(means)
     yield f"Means, with {interval_words(means)}; and {again_words(means)}."
 
 

@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ def environment() -> dict[str, Any]:
     }
 
 
+@cache
+def _version(package: str) -> str:
+    """Which is installed: to read that takes as long as half a small certificate."""
+    return importlib.metadata.version(package)
+
+
 def made_with(model: Any) -> dict[str, str]:
     """What a certificate was computed with: the weights' dtype, torch, and TransformerLens.
 
@@ -41,7 +48,7 @@ def made_with(model: Any) -> dict[str, str]:
     found = {"dtype": dtypes[0].removeprefix("torch.")} if dtypes else {}
     found["torch"] = torch.__version__.partition("+")[0]
     if "transformer_lens" in packages:
-        found["transformer_lens"] = importlib.metadata.version("transformer_lens")
+        found["transformer_lens"] = _version("transformer_lens")
     return found
 
 

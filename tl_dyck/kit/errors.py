@@ -6,7 +6,7 @@ import dis
 from importlib import import_module, metadata
 from typing import Any
 
-from tl_dyck.kit.visible import visible
+from tl_dyck.kit.visible import in_a_line
 
 __all__ = ["DyckError", "MissingPackageError", "is_refusal"]
 
@@ -15,11 +15,14 @@ class DyckError(Exception):
     """Base of tl_dyck's own errors; each is a built-in one as well, most of them a ValueError.
 
     What a file or a user said stands in messages, and Python prints them as they are: so whatever a
-    terminal would act on is an escape.
+    terminal would act on is an escape, and line feeds are, too.
     """
 
+    #: What makes a message harmless; another in errors that bring whole tracebacks.
+    _shown = staticmethod(in_a_line)
+
     def __str__(self) -> str:
-        return visible(super().__str__())
+        return self._shown(super().__str__())
 
 
 class MissingPackageError(DyckError, ImportError):

@@ -13,6 +13,8 @@ from typing import Any, final
 
 import pandas as pd
 
+from tl_dyck.kit.visible import visible
+
 _VOID = {"br", "col", "hr", "img", "input", "link", "meta"}
 
 
@@ -44,7 +46,7 @@ def element(name: str, *children: Child, **attributes: Any) -> Html:
         if value is None or value is False:
             continue
         key = key.rstrip("_").replace("_", "-")
-        parts.append(f" {key}" if value is True else f' {key}="{html.escape(str(value))}"')
+        parts.append(f" {key}" if value is True else f' {key}="{_escaped(value)}"')
     parts.append(">")
     if name not in _VOID:
         parts += [_markup(child) for child in children]
@@ -65,8 +67,13 @@ def _markup(child: Child) -> str:
     if isinstance(child, Html):
         return child
     if isinstance(child, (str, int, float)):
-        return html.escape(str(child), quote=False)
+        return _escaped(child, quote=False)
     return "".join(_markup(part) for part in child)
+
+
+def _escaped(text: object, *, quote: bool = True) -> str:
+    """Text that is no markup, in which nothing turns the direction of writing; tabs stay."""
+    return html.escape("\t".join(map(visible, str(text).split("\t"))), quote=quote)
 
 
 def json_block(name: str, value: Any) -> Html:

@@ -264,11 +264,15 @@ def whole_configuration(values: Mapping[str, Any]) -> Html:
     )
 
 
+_FACTS = ("python", "platform", "cpu_cores")
+
+
 def made_with(facts: Mapping[str, Any]) -> dict[str, str]:
     """Versions and machine, as `environment` says them, for the bottom of a page."""
     packages = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    known = {name: facts.get(name) or f"{name} not recorded" for name in _FACTS}
     return {
-        "Versions": f"{packages}, Python {facts['python']}",
-        "Machine": f"{facts['platform']}, {facts.get('cpu') or 'CPU not recorded'}, "
-        f"{facts['cpu_cores']} CPU cores, {facts['gpu'] or 'no GPU'}",
+        "Versions": f"{packages}, Python {known['python']}",
+        "Machine": f"{known['platform']}, {facts.get('cpu') or 'CPU not recorded'}, "
+        f"{known['cpu_cores']} CPU cores, {facts.get('gpu') or 'no GPU'}",
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tl_dyck.estimates import again_words, ends_text, interval_words
+from tl_dyck.estimates import again_words, interval_words
 from tl_dyck.kit.files import CorruptFileError, read_tensors
 from tl_dyck.kit.suggest import command
 from tl_dyck.plotting.plot_recipes import dots
@@ -16,7 +16,7 @@ from tl_dyck.plotting.plots import Series, curves
 from tl_dyck.report.markup import Html, csv_link, element, table
 from tl_dyck.report.page import Figure, Page, Section, again, cell
 from tl_dyck.runs import SweepStatus, aggregate, load_results, sweep_status, time_left
-from tl_dyck.runs.results import columns_of, varying
+from tl_dyck.runs.results import columns_of, groups_of, means_shown, varying
 from tl_dyck.runs.store import Store
 
 _MOST_ROWS = 40  # of a figure; the table has all
@@ -32,11 +32,7 @@ def sweep_page(sweep: SweepStatus) -> Html:
     status = sweep_status(sweep.folder)
     results = load_results(sweep.folder)
     means = aggregate(results) if len(results) else pd.DataFrame()
-    groups = (
-        []
-        if means.empty
-        else [str(name) for name in means.columns[: list(means.columns).index("metric")]]
-    )
+    groups = [] if means.empty else groups_of(means)
     metrics = [] if means.empty else list(dict.fromkeys(means["metric"]))
     lead = (
         f"{status.total:,} runs of a sweep, {status.counts.get('done', 0):,} of them done, "
@@ -284,25 +280,17 @@ def _means(means: pd.DataFrame, groups: list[str]) -> list[Html]:
     if means.empty:
         return [element("p", "No run has returned a number.")]
     shown = means[:_MOST_MEANS]
-    rows = [
-        [
-            label,
-            str(row.metric),
-            f"{row.seeds}" + (f" (+ {row.failed} failed)" if row.failed else ""),
-            cell(row.mean),
-            ends_text(row.low, row.high),
-            ends_text(row.again_low, row.again_high),
-        ]
-        for label, row in zip(_names(shown, groups), shown.itertuples(), strict=True)
-    ]
+    counted, cells = means_shown(shown)
+    labels = zip(_names(shown, groups), shown["metric"], strict=True)
+    rows = [[label, str(metric), *row] for (label, metric), row in zip(labels, cells, strict=True)]
+    columns = ("point", "metric", *counted)
     left_out = (
         f"; {len(means) - len(shown):,} more are in the data" if len(means) > len(shown) else ""
     )
     caption = f"Means over seeds, with {interval_words(means)}; and "
     caption += f"{again_words(means)}{left_out}"
-    columns = ("point", "metric", "seeds", "mean", "interval", "as many other seeds")
     link = element("div", csv_link(means, "means"), class_="tools")
-    return [table(caption, columns, rows, numeric=(2, 3, 4, 5), sortable=True), link]
+    return [table(caption, columns, rows, numeric=range(2, len(columns)), sortable=True), link]
 
 
 def _errors(status: SweepStatus) -> list[Html]:

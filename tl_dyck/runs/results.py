@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from tl_dyck.estimates import ENDS
+from tl_dyck.estimates import ENDS, ends_text
 from tl_dyck.intervals import mean
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.errors import DyckError
@@ -216,11 +216,37 @@ def aggregate(
             values, seeds = known.to_numpy(), group["seed"][known.index].to_numpy()
             found = mean(values, clusters=seeds).of_metric(name)
             std = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
-            rows.append(
-                {**named, "metric": name, "n": len(values), "seeds": found.n, "failed": failed}
-                | {"mean": found.value, **found.ends(), "std": std, "pooled": pooled}
-            )
+            row = (name, len(values), found.n, failed, found.value)
+            row += (*found.ends().values(), std, pooled)
+            rows.append({**named, **dict(zip(_MEANS, row, strict=True))})
     return pd.DataFrame(rows)
+
+
+def groups_of(means: pd.DataFrame) -> list[str]:
+    """The columns of means that name a group: those before `_MEANS`."""
+    return [str(name) for name in means.columns[: -len(_MEANS)]]
+
+
+def means_shown(means: pd.DataFrame) -> tuple[tuple[str, ...], list[list[str]]]:
+    """What tables show of each mean, behind its group and metric: columns, and rows of texts.
+
+    How many runs there are is shown where it is not the number of seeds.
+    """
+    counts = ("seeds", "runs") if (means["pooled"] != "").any() else ("seeds",)
+    rows = []
+    for _, row in means.iterrows():
+        numbers = [f"{row['seeds']}", f"{row['n']}"][: len(counts)]
+        numbers[-1] += f" (+ {row['failed']} failed)" if row["failed"] else ""
+        value = "–" if row["mean"] != row["mean"] else f"{row['mean']:.4g}"
+        ends = [ends_text(row[f"{at}low"], row[f"{at}high"]) for at in ("", "again_")]
+        rows.append([*numbers, value, *ends])
+    return (*counts, "mean", "interval", "other seeds"), rows
+
+
+def pooled_words(means: pd.DataFrame) -> list[str]:
+    """What was pooled, a sentence for each kind; none where means are over seeds alone."""
+    pooled = dict.fromkeys(text for text in means["pooled"] if text)
+    return [f"{text}: a mean is over all of them; --by keeps them apart." for text in pooled]
 
 
 def _pooled(group: pd.DataFrame, parameters: Sequence[str]) -> str:

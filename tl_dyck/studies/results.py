@@ -199,6 +199,8 @@ def load_study(folder: str | Path) -> Study:
         config, task = StudyConfig.from_dict(saved["config"]), DyckTask(**saved["task"])
         if len(runs) != len(config.families) * len(config.seeds):
             raise ValueError("it lacks some of its runs")
+        if {*runs["model"]} != {*config.families}:
+            raise ValueError("its runs are of other families")
         environment = dict(saved["environment"])
         versions = dict(environment["versions"])
     return _study(path, config, task, runs, {**environment, "versions": versions})

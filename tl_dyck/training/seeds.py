@@ -18,6 +18,7 @@ from tl_dyck.kit.environment import default_jobs
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.files import ensure_folder
 from tl_dyck.kit.screen import Bars
+from tl_dyck.kit.visible import visible
 from tl_dyck.kit.workers import WorkerDiedError, check_jobs, spread
 from tl_dyck.models import DyckTransformer, DyckTransformerConfig, config_for
 from tl_dyck.models.hooked import HookedTransformerConfig
@@ -42,6 +43,7 @@ class TrainingFailedError(DyckError, RuntimeError):
     """
 
     results: tuple[TrainResult, ...] = ()
+    _shown = staticmethod(visible)
 
 
 @checked

@@ -1,0 +1,223 @@
+"""What a file says can be printed: no reader hands on what a terminal, or a page, would obey.
+
+Every text in every kind of file that is read gets characters that a terminal acts on, and what is
+said of it (by errors, by what was read, on pages) is looked at. Which modules read files is found
+in the sources, so that a new reader is asked for here.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.hostile.tools import READERS
+from tests.models.test_foreign import gpt2
+from tests.test_cli import typed
+from tl_dyck.kit import files, records
+from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.visible import UNSAFE
+from tl_dyck.models.foreign import as_hooked
+from tl_dyck.report import write_report
+from tl_dyck.studies import load_study
+
+ROOT = Path(files.__file__).resolve().parents[2]
+MARK = "INJECTED"
+EVIL = f"x\n{MARK}\r{MARK}\x1b[2J{MARK}\x85{MARK}\u2028{MARK}\u202e{MARK}\x00<script>{MARK}"
+
+
+def texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], bool]]:
+    """Places of texts in a JSON value, of keys too (True); of lists, the first two entries."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield (*path, key), True
+            yield from texts(inner, (*path, key))
+    elif isinstance(value, list):
+        for i, inner in enumerate(value[:2]):
+            yield from texts(inner, (*path, i))
+    elif isinstance(value, str):
+        yield path, False
+
+
+def changed(value: Any, path: tuple[Any, ...], is_key: bool, by: Callable[[str], str]) -> Any:
+    """A JSON value with one text changed."""
+    if not path:
+        return by(value)
+    first, rest = path[0], path[1:]
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    if is_key and not rest:
+        return {by(key) if key == first else key: inner for key, inner in value.items()}
+    copy[first] = changed(value[first], rest, is_key, by)
+    return copy
+
+
+def whole(text: str) -> str:
+    return EVIL
+
+
+def added(text: str) -> str:
+    return text + EVIL
+
+
+def versions(path: Path) -> Iterator[tuple[str, bytes]]:
+    """A file with one of its texts changed, in words which."""
+    data = path.read_bytes()
+    if path.suffix == ".safetensors":
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + size])
+        for where, is_key in texts(header):
+            line = json.dumps(changed(header, where, is_key, added)).encode()
+            yield f"{where}", len(line).to_bytes(8, "little") + line + data[8 + size :]
+    elif path.suffix in (".json", ".yaml") and data.lstrip()[:1] in (b"{", b"["):
+        value = json.loads(data)
+        for where, is_key in texts(value):
+            for by in (whole, added):
+                yield f"{where}", json.dumps(changed(value, where, is_key, by)).encode()
+    else:
+        lines = data.decode().split("\n")
+        for i in range(min(3, len(lines))):
+            for cell in range(len(lines[i].split("\t"))):
+                cells = lines[i].split("\t")
+                cells[cell] += EVIL.replace("\n", "")
+                some = [*lines[:i], "\t".join(cells), *lines[i + 1 :]]
+                yield f"line {i + 1}, cell {cell + 1}", "\n".join(some).encode()
+
+
+def wrong(said: str) -> str | None:
+    """What a terminal would obey in a text, if anything."""
+    if UNSAFE.search(said):
+        return f"raw {UNSAFE.findall(said)!r}"
+    if re.search(rf"(?m)^{MARK}", said):
+        return "a line of its own"
+    return None
+
+
+def said_of(read: Callable[[Path], Any], folder: Path) -> tuple[str, str]:
+    """What an error says, or what was read shows of itself."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            found = read(folder)
+            kind, said = "read", f"{found!r}"
+        except (DyckError, ValueError, OSError) as error:
+            kind, said = "refused", str(error)
+            if len(said.splitlines()) != 1:
+                return kind, f"{said}\n{MARK} no single line"
+    return kind, "\n".join([said, *(str(each.message) for each in warned)])
+
+
+#: Files that no fixture makes.
+MADE = {
+    "mine.yaml": '{"experiment": "mine", "grid": {"x": ["a", "b"]}, "common": {"y": "c"}}',
+    "strings.txt": "[(\t]\n[[\t]\n",
+}
+MADE["mine.json"] = MADE["mine.yaml"]
+
+
+@pytest.mark.parametrize(("artefact", "file"), READERS, ids=lambda each: str(each))
+def test_what_a_file_says_is_shown_harmlessly(original: Any, artefact: str, file: str) -> None:
+    folder = original(artefact)
+    path = sorted(folder.glob(file))[0] if any(c in file for c in "*?") else folder / file
+    if file in MADE:
+        path.write_text(MADE[file])
+    if not path.exists():
+        pytest.skip("made by no fixture")
+    kept, seen = path.read_bytes(), {"read": 0, "refused": 0}
+    for where, data in versions(path):
+        path.write_bytes(data)
+        kind, said = said_of(READERS[artefact, file], folder)
+        seen[kind] += 1
+        assert wrong(said) is None, f"{where}: {wrong(said)} in {said!r:.600}"
+    path.write_bytes(kept)
+    assert sum(seen.values()) > 1
+
+
+@pytest.mark.global_rng
+def test_what_a_folder_of_transformers_says_is_shown_harmlessly(tmp_path: Path) -> None:
+    gpt2().save_pretrained(tmp_path)
+    path, refused = tmp_path / "config.json", 0
+    for where, data in versions(path):
+        path.write_bytes(data)
+        kind, said = said_of(as_hooked, tmp_path)
+        refused += kind == "refused"
+        assert wrong(said) is None, f"{where}: {wrong(said)} in {said!r:.600}"
+    assert refused
+
+
+def test_a_page_of_what_files_say_obeys_none_of_it(original: Any) -> None:
+    """All texts are changed that may be anything, one after the other and together."""
+    folder = original("study")
+    accepted = 0
+    for path in [folder / "results.json", *sorted(folder.glob("runs/*/*.json"))[:2]]:
+        for where, is_key in reversed([*texts(json.loads(path.read_bytes()))]):  # inner ones first
+            kept = path.read_bytes()
+            value = changed(json.loads(kept), where, is_key, added)
+            path.write_text(json.dumps(value))
+            try:
+                load_study(folder)
+                accepted += 1
+            except (ValueError, OSError):
+                path.write_bytes(kept)
+    assert accepted > 5
+    page = write_report(load_study(folder), folder / "page.html").read_text(encoding="utf-8")
+    assert MARK in page
+    assert f"<script>{MARK}" not in page
+    assert not set(UNSAFE.findall(page)) - {"\t"}
+    done = typed(["report", str(folder)])
+    assert wrong(done.stdout + done.stderr) is None
+
+
+def readers() -> set[str]:
+    """Modules that call what opens files, by their sources."""
+    names = {name for each in (files, records) for name in vars(each) if name.startswith("read_")}
+    where, found = (files.__name__, records.__name__), set()
+    for path in [path for top in ("tl_dyck", "hooks") for path in (ROOT / top).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or node.module not in where:
+                continue
+            if names & {each.name for each in node.names}:
+                found.add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+#: Modules that read files, of which other tests spoil what is in them.
+ELSEWHERE = {
+    "tl_dyck/models/foreign.py": "here, a folder of transformers",
+    "tl_dyck/models/state_dicts.py": "tensors alone: tests/models/test_arena.py",
+    "tl_dyck/judge/run.py": "tables of a judgement, as of an ablation; its records are a sweep's",
+    "tl_dyck/runs/merge.py": "a sweep's records",
+    "tl_dyck/report/sweep.py": "tensors alone",
+    "hooks/tl_dyck_hooks/certifiers/onnx_vnnlib.py": "what a program answers",
+    "hooks/tl_dyck_papers/wen_2023/evidence.py": "a sweep's records",
+    "hooks/tl_dyck_text/study.py": "a sweep's records",
+}
+
+
+def test_every_module_that_reads_files_is_asked(original: Any) -> None:
+    called = set()
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call":
+            called.add(frame.f_code.co_filename)
+
+    for artefact in dict.fromkeys(artefact for artefact, _ in READERS):
+        folder = original(artefact)
+        for file, text in MADE.items():
+            (folder / file).write_text(text)
+        sys.setprofile(note)
+        try:
+            for file in (file for each, file in READERS if each == artefact):
+                with contextlib.suppress(ValueError, OSError):
+                    READERS[artefact, file](folder)
+        finally:
+            sys.setprofile(None)
+    found = {each for each in readers() if str(ROOT / each) in called}
+    assert readers() - found == ELSEWHERE.keys()
