@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -29,16 +30,16 @@ def parsed() -> dict[str, tuple[ast.Module, int]]:
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """What is imported when code runs, in functions too; not what type checkers alone read."""
-    if isinstance(tree, ast.If) and ast.unparse(tree.test) == "TYPE_CHECKING":
-        return set().union(*map(imported, tree.orelse))
-    if isinstance(tree, ast.Import):
-        return {alias.name for alias in tree.names}
-    if isinstance(tree, ast.ImportFrom):
-        assert tree.level == 0, "imports are absolute"
-        names = {f"{tree.module}.{alias.name}" for alias in tree.names}
-        return {name if name in parsed() else str(tree.module) for name in names}
-    return set().union(*map(imported, ast.iter_child_nodes(tree)))
+    """What is imported, in functions and for type checkers, too: a reader has to know both."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in parsed() else str(node.module) for name in names}
+    return found
 
 
 def test_no_circle_of_imports() -> None:
@@ -46,6 +47,58 @@ def test_no_circle_of_imports() -> None:
     assert parsed().keys() <= set(TopologicalSorter(imports).static_order())
     with pytest.raises(CycleError):
         TopologicalSorter({**imports, "tl_dyck.kit.errors": {"tl_dyck.certify.edits"}}).prepare()
+
+
+#: Rooms and loose modules of the library, the highest first: each imports lower ones only.
+LEVELS = (
+    ("__main__",), ("cli",), ("report",), ("studies", "judge"), ("ablation",),
+    ("training", "probes", "certify"), ("runs", "rnn"), ("models",), ("tasks",), ("reading",),
+    ("language", "intervals"), ("estimates", "kit", "plotting"),
+)  # fmt: skip
+
+
+def arrows() -> set[tuple[str, str]]:
+    """Which room of the library imports which other; the names of the library itself are none."""
+    found = {
+        (name.split(".")[1], each.split(".")[1])
+        for name, (tree, _) in parsed().items()
+        for each in imported(tree)
+        if name.startswith("tl_dyck.") and each.startswith("tl_dyck.")
+    }
+    return {(room, other) for room, other in found if room != other}
+
+
+def test_no_arrow_runs_up() -> None:
+    level = {room: place for place, rooms in enumerate(LEVELS) for room in rooms}
+    assert {room for arrow in arrows() for room in arrow} == level.keys()
+    assert {(room, other) for room, other in arrows() if level[room] >= level[other]} == set()
+    assert len(arrows()) > 50
+
+
+def rooms() -> dict[str, str]:
+    """Every package, and the docstring of its `__init__`."""
+    files = (
+        path for root in (ROOT, ROOT / "hooks") for path in root.glob("tl_dyck*/**/__init__.py")
+    )
+    names = (".".join(path.parent.relative_to(ROOT).parts).removeprefix("hooks.") for path in files)
+    return {name: ast.get_docstring(parsed()[name][0]) or "" for name in names}
+
+
+@pytest.mark.parametrize("room", sorted(rooms()))
+def test_a_room_says_what_it_knows_and_imports_nothing_that_it_does_not(room: str) -> None:
+    said = rooms()[room].partition("\nKnows: ")[2].partition("\n\n")[0]
+    knows, _, not_known = said.partition("\nDoes not know: ")
+    assert knows.endswith(".")
+    assert not_known.endswith(".")
+    foreign = tuple(f"{name}." for name in re.findall(r"`(tl_dyck[\w.]*)`", not_known))
+    inside = [name for name in parsed() if f"{name}.".startswith(f"{room}.")]
+    found = {
+        each
+        for name in inside
+        for each in imported(parsed()[name][0])
+        if f"{each}.".startswith(foreign)
+    }
+    assert found == set()
 
 
 #: What each package may import besides itself; what it does not name, it finds by registries.

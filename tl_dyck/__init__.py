@@ -1,5 +1,9 @@
 """Test interpretability claims about attention where the right answer is known: Dyck languages.
 
+Knows: the public names, and which module has each.
+Does not know: what uses it, which it finds by entry points (`tl_dyck_hooks`, `tl_dyck_papers`,
+`tl_dyck_text`).
+
 Every public name is listed in the stub beside this file, ``__init__.pyi``, and imported when it is
 first used, so ``import tl_dyck`` itself loads neither torch nor TransformerLens, and `tl_dyck.rnn`
 and `tl_dyck.certify` never load the latter.

@@ -1,6 +1,8 @@
 """Robust one-layer classifiers of real sentences: data, training, certificates, page, command.
 
-Knows words, sentences and their edits; what a space of edits is, and what a certificate proves,
-knows `tl_dyck`, which finds this package by its entry points. Import from its modules: they bring
-torch, which the list of commands does not need.
+Knows: words, sentences and their edits.
+Does not know: how a certificate is proved, which it asks for; plugs and papers (`tl_dyck_hooks`,
+`tl_dyck_papers`).
+
+Import from its modules: they bring torch, which the list of commands does not need.
 """

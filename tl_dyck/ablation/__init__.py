@@ -1,4 +1,9 @@
-"""Which heads matter: when the rest of the model is frozen, and when it may adapt."""
+"""Which heads matter: when the rest of the model is frozen, and when it may adapt.
+
+Knows: how a head is taken out of a model, what is lost by it, and how accounts of it compare.
+Does not know: how models are trained or kept (`tl_dyck.training`, `tl_dyck.runs`), and pages
+(`tl_dyck.report`).
+"""
 
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
 from tl_dyck.ablation.finetuned import FinetunedImportance, finetuned_importance

@@ -1,5 +1,9 @@
 """Perturbation spaces and certificates: does a prediction survive every edit of a string?
 
+Knows: sets of strings, what is claimed on them, verdicts and proofs.
+Does not know: how models are built or trained (`tl_dyck.models`, `tl_dyck.training`): it is handed
+weights.
+
 Examples:
     >>> from tl_dyck import construct, load_task
     >>> language = load_task("dyck-2-4").language

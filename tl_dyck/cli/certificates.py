@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tl_dyck.certify import (
     STOP_WORDS,
@@ -15,13 +15,11 @@ from tl_dyck.certify import (
     parse_space,
     substitution_table,
 )
+from tl_dyck.cli.options import EditOptions
 from tl_dyck.kit.files import read_text
 from tl_dyck.language import DyckLanguage, DyckStringError
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, export_rnn, load_rnn
 from tl_dyck.rnn.artefact import FILES
-
-if TYPE_CHECKING:
-    from tl_dyck.cli.certify import EditOptions
 
 #: What a transformation needs, and what to do where it is missing.
 _NEEDS = {

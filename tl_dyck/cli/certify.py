@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +13,7 @@ from tl_dyck.cli.answers import Answer, Next, Rows, Saved, end_with
 from tl_dyck.cli.options import (
     MODEL,
     Certifying,
-    Synonyms,
+    EditOptions,
     argument,
     existing,
     existing_models,
@@ -67,25 +66,6 @@ def export(
         "Compared with the model on random strings: equal."
     )
     yield Saved("RNN", out)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class EditOptions:
-    """The options that say what may be done to a string."""
-
-    space: Annotated[
-        str,
-        option("SPACE", "Edits and how many of each at most: pairs:2, or swap:1,dup:1; see above."),
-    ]
-    synonyms: Synonyms = None
-    k: Annotated[
-        int | None, option("N", "Synonyms of each word. \\[default: all]", check=whole(1))
-    ] = None
-    delete: Annotated[
-        str | None, option("WORDS", "For del; '*' for any. \\[default: a and the of to]")
-    ] = None
-    insert: Annotated[str | None, option("TEXTS", "For ins: strings, separated by commas.")] = None
 
 
 def certify(

@@ -289,3 +289,22 @@ MODELS = (
     "Saved models: [bold]results/study[/bold] for all of a study's, "
     "[bold]results/study:gpt[/bold], [bold]results/study:gpt/seed-3[/bold], or a folder."
 )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class EditOptions:
+    """The options that say what may be done to a string."""
+
+    space: Annotated[
+        str,
+        option("SPACE", "Edits and how many of each at most: pairs:2, or swap:1,dup:1; see above."),
+    ]
+    synonyms: Synonyms = None
+    k: Annotated[
+        int | None, option("N", "Synonyms of each word. \\[default: all]", check=whole(1))
+    ] = None
+    delete: Annotated[
+        str | None, option("WORDS", "For del; '*' for any. \\[default: a and the of to]")
+    ] = None
+    insert: Annotated[str | None, option("TEXTS", "For ins: strings, separated by commas.")] = None

@@ -1,5 +1,8 @@
 """Methods of interpretability, judged by models of which the truth is known.
 
+Knows: cases and what is true of them, questions, scores of methods.
+Does not know: any method but controls (`tl_dyck_hooks`), and pages (`tl_dyck.report`).
+
     from tl_dyck.judge import judge_method, score_heads
 
     @score_heads(above=0.5)

@@ -1,5 +1,6 @@
-"""What any program needs: files, records, processes, the screen, checks, errors, names for plugs.
+"""What any program needs, whatever it is about.
 
-Knows no language, no model and no torch tensor's meaning; everything above may import it, and it
-imports nothing above.
+Knows: files, records, processes, the screen, checks, errors, names for plugs.
+Does not know: a language, a model, or what a tensor means: it imports nothing above
+(`tl_dyck.language`, `tl_dyck.reading`, `tl_dyck.models`).
 """

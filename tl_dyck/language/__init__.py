@@ -1,4 +1,8 @@
-"""Bounded Dyck languages: strings, distributions and exact facts about them, the tokenizer."""
+"""Bounded Dyck languages: strings, distributions and exact facts about them, the tokenizer.
+
+Knows: brackets and their depth, the law of strings, tokens.
+Does not know: models and tasks (`tl_dyck.models`, `tl_dyck.tasks`).
+"""
 
 from __future__ import annotations
 

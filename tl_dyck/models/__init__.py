@@ -1,5 +1,8 @@
 """Models for bounded Dyck languages: real HookedTransformers where TransformerLens has them.
 
+Knows: families, configurations, embeddings, weights on disk, models that users bring.
+Does not know: how models are trained, or kept by the thousand (`tl_dyck.training`, `tl_dyck.runs`).
+
 The only folder that imports TransformerLens' model class; `tl_dyck.models.hooked` is the only place
 that knows which TransformerLens is installed.
 """

@@ -3,6 +3,9 @@
 A plot is what plotly.js takes. Colours are names of CSS variables of the page (``"@ink"``), so that
 one plot serves light, dark and print; `tl_dyck.plotting.plot_recipes.as_figure` makes figures of
 them, and `tl_dyck.plotting.plot_recipes.dots` makes one from a table.
+
+Tried instead of plotly: altair, which takes another 32 MB of packages to write a page for use
+offline.
 """
 
 from __future__ import annotations

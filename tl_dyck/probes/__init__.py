@@ -1,5 +1,8 @@
 """Probes read trained models and say what their attention is like.
 
+Knows: what ours measure, and how anybody's is called.
+Does not know: where models come from (`tl_dyck.training`, `tl_dyck.runs`, `tl_dyck.studies`).
+
 A probe is a function whose first parameter is ``model`` (it is called with one model) or ``models``
 (with a list of them); every other parameter has a default. It returns anything with a `repr`.
 

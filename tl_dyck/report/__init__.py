@@ -1,4 +1,8 @@
-"""What people look at: pages (one HTML file each, offline), figures, widgets for notebooks."""
+"""What people look at: pages (one HTML file each, offline), figures, widgets for notebooks.
+
+Knows: figures, what is said beside them, and how a page is put together.
+Does not know: how a number was computed, and commands (`tl_dyck.cli`).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """One-layer transformers as two-layer RNNs; imports torch, never TransformerLens.
 
+Knows: the two layers of the RNN, what they carry, and its files.
+Does not know: TransformerLens, models and certificates (`tl_dyck.models`, `tl_dyck.certify`).
+
 Examples:
     >>> from tl_dyck import construct, load_task
     >>> model = construct.stack(load_task("dyck-2-4").language)  # any causal one

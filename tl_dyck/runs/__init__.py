@@ -1,4 +1,8 @@
-"""Thousands of runs: points of a grid or list, many seeds, one machine or many, whatever dies."""
+"""Thousands of runs: points of a grid or list, many seeds, one machine or many, whatever dies.
+
+Knows: points and seeds, who does which run, records and their table.
+Does not know: what a run does (`tl_dyck.studies`, `tl_dyck.training`, `tl_dyck.judge`).
+"""
 
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.experiments import Experiment, Job, PackedJob, experiments

@@ -22,6 +22,9 @@ time than that takes; after a power failure, such a run may have to be done agai
 Locks need a file system that has them across machines: NFS 4, Lustre mounted with ``flock``, BeeGFS
 with locks enabled. Where the operating system has none (Windows), one command at a time may work on
 a folder.
+
+Looked at instead: hydra, which keeps no store; submitit, which claims no runs; optuna, whose
+studies are searches. None says of a run, whoever died, whether it is done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The main job: train several families over several seeds, measure everything, keep the results."""
+"""The main job: train several families over several seeds, measure everything, keep the results.
+
+Knows: what a run trains and measures, how its table is read, how claims are judged.
+Does not know: pages, and any paper (`tl_dyck.report`, `tl_dyck_papers`).
+"""
 
 from tl_dyck.studies.config import StudyConfig
 from tl_dyck.studies.findings import findings

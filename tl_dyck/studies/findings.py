@@ -68,6 +68,7 @@ def against_theory(facts: Mapping[str, float], *, sign: int) -> bool:
 
 
 def _failures(study: Study) -> list[Finding]:
+    """Which runs ended without the target accuracy; they stay part of every number."""
     models = study.models
     failed = models[~study.learned]
     if failed.empty:

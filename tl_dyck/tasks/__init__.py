@@ -1,4 +1,8 @@
-"""Named tasks: a language, its strings, their law, and which tokens count for the accuracy."""
+"""Named tasks: a language, its strings, their law, and which tokens count for the accuracy.
+
+Knows: which language, how strings are drawn, and which tokens are asked.
+Does not know: models and training (`tl_dyck.models`, `tl_dyck.training`).
+"""
 
 from __future__ import annotations
 

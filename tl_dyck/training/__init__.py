@@ -1,4 +1,8 @@
-"""Training: one model, many seeds, checkpoints that survive a kill."""
+"""Training: one model, many seeds, checkpoints that survive a kill.
+
+Knows: schedules, batches, steps of one model or several, checkpoints.
+Does not know: sweeps, and what is measured afterwards (`tl_dyck.runs`, `tl_dyck.studies`).
+"""
 
 from tl_dyck.training.checkpoint import CheckpointError, load_result
 from tl_dyck.training.config import TrainConfig, TrainResult

@@ -9,6 +9,10 @@ has made of it.
 
 No operation mixes two models, so one whose numbers are no longer finite leaves the others as they
 are.
+
+Tried instead: `torch.func.vmap` with `stack_module_state`, in twelve lines, and with the same bits
+for a seed alone and in company of seven. Speed is the reason for this: with optimizer and data it
+took 0.76 of the time that vmap took for passes forwards and backwards alone (eight models).
 """
 
 from __future__ import annotations

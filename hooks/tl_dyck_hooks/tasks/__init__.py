@@ -1,4 +1,8 @@
-"""Tasks of other languages: counters, which have no stack, each in some thirty lines."""
+"""Tasks of other languages: counters, which have no stack, each in some thirty lines.
+
+Knows: automata of other languages, and what is asked of their strings.
+Does not know: models and training (`tl_dyck.models`, `tl_dyck.training`).
+"""
 
 from tl_dyck_hooks.tasks.anbncn import anbncn
 from tl_dyck_hooks.tasks.dyck_1 import dyck_1

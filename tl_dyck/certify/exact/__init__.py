@@ -1,5 +1,8 @@
 """The exact certifier: shortest paths, then branch and bound with exactly minimised linear bounds.
 
+Knows: strings as paths of a graph, and what a network can give on them at least.
+Does not know: brackets, languages and tasks (`tl_dyck.language`, `tl_dyck.tasks`).
+
 `minimise.minimise` is the way in; `tl_dyck_hooks.certifiers.exact` makes a certificate of what it
 returns.
 

@@ -1,5 +1,9 @@
 """Claims about all strings: a model's prediction on every prefix of a language, decided.
 
+Knows: all prefixes of a language by their profiles, and claims about every one.
+Does not know: how models are built or trained (`tl_dyck.models`, `tl_dyck.training`), and edits of
+one string (`tl_dyck.certify.transformations`).
+
 `certify_language` is the way in.
 
 **Reading order.** Each file uses only those above it.

@@ -1,5 +1,8 @@
 """Models whose weights are the proof: the theorems of Wen et al. 2023 as HookedTransformers.
 
+Knows: theorems, and weights that carry them out.
+Does not know: training, and what is drawn to test a model (`tl_dyck.training`, `tl_dyck.tasks`).
+
 They are built and not trained.
 
     from tl_dyck import DyckLanguage, construct

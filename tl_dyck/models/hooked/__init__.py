@@ -1,5 +1,8 @@
 """What a HookedTransformer is, whichever TransformerLens is installed.
 
+Knows: which TransformerLens is installed, and what its classes are called.
+Does not know: brackets and families (`tl_dyck.language`, `tl_dyck.models.families`).
+
 TransformerLens 4 has none any more. This package hands out what users bring: on 3 TransformerLens'
 own classes, on 4 those of `tl_dyck.models.hooked.own`, which compute the same, bit for bit. Our
 models are of `own` on both; on 3 that is a subclass of TransformerLens' class. No other module asks

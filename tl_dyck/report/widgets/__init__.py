@@ -1,5 +1,8 @@
 """Pictures for notebooks, offline: attention, balance violation, certificates, an RNN at work.
 
+Knows: one model, string or certificate as a picture.
+Does not know: studies and runs (`tl_dyck.studies`, `tl_dyck.runs`).
+
 Each function returns a `Widget`. It shows itself in JupyterLab, VS Code, Colab and marimo, and
 ``.save("x.html")`` writes a page that any browser opens, offline too.
 

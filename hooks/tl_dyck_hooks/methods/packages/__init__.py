@@ -1,6 +1,7 @@
 """Methods of packages that people use, by adapters: a module, and a line of the extra, a package.
 
 Knows: how a method names the version of its package, and how a package is kept from talking.
+Does not know: what is true of a case, by which it is scored (`tl_dyck.judge.truths`).
 """
 
 from __future__ import annotations
