@@ -168,9 +168,9 @@ def place(function: Any) -> str:
 
 
 def line(function: Any) -> str:
-    """First sentence of a docstring."""
+    """First sentence of a docstring, without the bars that would end a cell."""
     text = " ".join((inspect.getdoc(function) or "").replace("``", "`").split())
-    return re.split(r"(?<=[.?])(?<!al\.) ", text)[0]
+    return re.split(r"(?<=[.?])(?<!al\.)(?<!Eq\.)(?<!Eqs\.) ", text)[0].replace("|", "∣")
 
 
 def findings() -> Mapping[str, Callable[..., Any]]:

@@ -48,6 +48,7 @@ def test_each_line_says_something() -> None:
     lines = [row[1].strip(" |") for row in rows]
     assert [line for line in lines if len(line) < 4] == []
     assert len(lines) > 70
+    assert [line for line in lines if line.endswith("Eq.") or line.count("`") % 2] == []
 
 
 def test_what_a_study_finds_is_there(tiny_study: Study) -> None:
