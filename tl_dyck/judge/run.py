@@ -20,7 +20,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError
 from tl_dyck.kit.environment import one_thread
 from tl_dyck.kit.files import sha256
-from tl_dyck.kit.records import Columns, read_table, write_tables
+from tl_dyck.kit.records import TableColumns, read_table, write_tables
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.execute import RunOptions, run_sweep
@@ -28,12 +28,12 @@ from tl_dyck.runs.spec import Point, Sweep
 
 _JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/4", "a judgement")
 _TABLES = {
-    "answers": Columns(
+    "answers": TableColumns(
         texts=("case", "method", "model", "question", "target"),
         numbers=("answer", "effect", "score", "size", "said", "error", "seconds", "passes"),
     ),
-    "weights": Columns(texts=("case", "target")),
-    "scores": Columns(
+    "weights": TableColumns(texts=("case", "target")),
+    "scores": TableColumns(
         texts=("interval", "method", "question"),
         numbers=(
             *("auroc", "auroc_low", "auroc_high", "level", "accuracy", "answered", "off", "yes"),

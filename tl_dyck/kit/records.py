@@ -51,14 +51,14 @@ def write_tables(folder: str | Path, tables: Mapping[str, pd.DataFrame]) -> None
 
 
 @dataclass(frozen=True)
-class Columns:
+class TableColumns:
     """What a table holds: columns of texts, and of numbers; it may have more of numbers."""
 
     texts: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
 
 
-def read_table(path: str | Path, columns: Columns | None = None) -> pd.DataFrame:
+def read_table(path: str | Path, columns: TableColumns | None = None) -> pd.DataFrame:
     """Read a Parquet file.
 
     Args:
@@ -97,7 +97,7 @@ def read_table(path: str | Path, columns: Columns | None = None) -> pd.DataFrame
         ) from error
 
 
-def _check_columns(table: Any, columns: Columns | None) -> None:
+def _check_columns(table: Any, columns: TableColumns | None) -> None:
     """Raise ValueError for other columns than are asked for, and texts that a terminal obeys."""
     import pyarrow as pa
     import pyarrow.compute as pc

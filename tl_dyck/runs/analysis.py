@@ -16,7 +16,7 @@ import pandas as pd
 
 from tl_dyck.kit.environment import environment
 from tl_dyck.kit.files import CorruptFileError, write_json
-from tl_dyck.kit.records import Columns, read_object, read_table, write_tables
+from tl_dyck.kit.records import TableColumns, read_object, read_table, write_tables
 from tl_dyck.runs.results import load_results, load_runs
 from tl_dyck.runs.store import Store
 
@@ -73,7 +73,7 @@ class Analysis:
         folder: str | Path,
         name: str,
         compute: Callable[[], pd.DataFrame],
-        columns: Columns | None = None,
+        columns: TableColumns | None = None,
     ) -> pd.DataFrame:
         """A table that takes time: kept as a Parquet file, made again when it is older than `file`.
 

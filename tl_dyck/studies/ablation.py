@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
 from tl_dyck.kit.configuration import parameters_of
-from tl_dyck.kit.records import Columns, read_table
+from tl_dyck.kit.records import TableColumns, read_table
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
 from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.saved import find_models
@@ -29,13 +29,13 @@ _ABLATION = Analysis("ablation.json", "tl_dyck.ablation-report/3", "an ablation"
 _VERSIONS = ("tl_dyck", "torch", "transformer_lens", "python")
 #: Tables of every run; of frozen models the first only.
 _TABLES = {
-    "heads": Columns(numbers=("layer", "head")),
-    "trajectories": Columns(
+    "heads": TableColumns(numbers=("layer", "head")),
+    "trajectories": TableColumns(
         numbers=(
             *("step", "penalty", "layer", "head", "log_alpha", "p_open", "expected_gate", "gate"),
         )
     ),
-    "paths": Columns(numbers=("penalty", "step", "metric", "n_open")),
+    "paths": TableColumns(numbers=("penalty", "step", "metric", "n_open")),
 }
 
 
