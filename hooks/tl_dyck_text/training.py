@@ -18,6 +18,7 @@ from tl_dyck.kit.configuration import Configuration, drawn, number, whole
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.kit.screen import share_bar
+from tl_dyck.reading.inputs import check_finite
 from tl_dyck_text.attack import Attack
 from tl_dyck_text.corpus import Sentence
 from tl_dyck_text.edits import BatchEdits, encode_sentences, pad, random_strings
@@ -157,7 +158,12 @@ def text_logits(model: TextTransformer, strings: Sequence[Sequence[int]]) -> Ten
 @checked
 @torch.no_grad()
 def accuracy(model: TextTransformer, sentences: Sequence[Sentence]) -> float:
-    """Share of sentences whose class has the largest logit."""
+    """Share of sentences whose class has the largest logit.
+
+    Raises:
+        ValueError: no sentence, or weights that are NaN or infinite.
+    """
+    check_finite(model)
     if not len(sentences):
         raise TextTrainingError("sentences must be at least one, got none")
     right = 0

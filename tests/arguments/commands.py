@@ -33,7 +33,7 @@ WRONG = [
     "1,,2",
     "=",
 ]
-#: What else a command needs; of an option that is given twice, the last counts.
+#: What else a command needs.
 NEEDED = {
     "certify": "--space swap:1 --text []",
     "certify-language": "--length 2",
@@ -95,7 +95,9 @@ def tried(runner: CliRunner) -> Iterator[str]:
                 else:
                     needed = NEEDED.get(name, "").replace("corpus", str(calls.corpus_folder()))
                     option = f"{parameter.opts[0]}={value}"
-                    words = [*path, *needed.split(), option, *right.values()]
+                    pairs = zip(needed.split()[::2], needed.split()[1::2], strict=True)
+                    others = [x for pair in pairs if pair[0] not in parameter.opts for x in pair]
+                    words = [*path, *others, option, *right.values()]
                 wrong = told(runner.invoke(COMMAND, words))
                 if wrong:
                     yield f"{name} {parameter.opts[0]}={value!r}: {wrong}"

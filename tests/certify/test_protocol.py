@@ -197,6 +197,7 @@ class TestQuestionsWithoutAnswers:
             ({"target": 3}, "target 3 is not one of the 3 logits"),
             ({"target": -1}, "target -1"),
             ({"model_or_rnn": random_rnn(0, d_vocab_out=1)}, "single logit"),
+            ({"model_or_rnn": random_rnn(0, d_vocab_out=1), "target": None}, "single logit"),
             ({"time_limit": 0.0}, "time_limit must be a finite number of seconds above 0"),
             ({"certifier": "exakt"}, "unknown certifier 'exakt'"),
         ],
@@ -209,6 +210,14 @@ class TestQuestionsWithoutAnswers:
     def test_one_target_per_string(self) -> None:
         with pytest.raises(CertifyError, match="2 strings but 1 targets"):
             certify_many(random_rnn(0), [(0,), (1,)], [0], SPACE)
+
+    def test_no_strings_have_no_certificates_and_all_else_is_looked_at(self) -> None:
+        assert certify_many(random_rnn(0), [], None, SPACE) == []
+        assert certify_many(random_rnn(0), [], [], SPACE, n_jobs=2) == []
+        with pytest.raises(CertifyError, match="0 strings but 1 targets"):
+            certify_many(random_rnn(0), [], [0], SPACE)
+        with pytest.raises(UnknownNameError, match="unknown certifier 'exakt'"):
+            certify_many(random_rnn(0), [], None, SPACE, "exakt")
 
 
 class TestThirdParties:

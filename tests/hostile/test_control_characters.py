@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import hashlib
+import io
 import json
 import re
 import sys
@@ -17,17 +19,32 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 
+from tests.certify.proofs.common import PAIR, SMALL
 from tests.hostile.tools import READERS
+from tests.models.test_arena import random_state
 from tests.models.test_foreign import gpt2
 from tests.test_cli import typed
+from tl_dyck import construct
+from tl_dyck.ablation import FinetuneConfig
+from tl_dyck.certify import check_model
+from tl_dyck.certify.edit_proofs import prove_edits
+from tl_dyck.certify.language_proofs import prove_language
+from tl_dyck.judge.run import judge_methods, load_judgement
+from tl_dyck.judge.suites import Suite
 from tl_dyck.kit import files, records
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.visible import UNSAFE
+from tl_dyck.models import build_model, get_config, save_model
+from tl_dyck.models.arena import load_arena
 from tl_dyck.models.foreign import as_hooked
 from tl_dyck.report import write_report
 from tl_dyck.studies import load_study
+from tl_dyck.studies.ablation import AblateConfig, ablate_runs, load_ablation
 
 ROOT = Path(files.__file__).resolve().parents[2]
 MARK = "INJECTED"
@@ -76,6 +93,22 @@ def versions(path: Path) -> Iterator[tuple[str, bytes]]:
         for where, is_key in texts(header):
             line = json.dumps(changed(header, where, is_key, added)).encode()
             yield f"{where}", len(line).to_bytes(8, "little") + line + data[8 + size :]
+    elif path.suffix == ".proof":
+        facts, _, arrays = data.partition(b"\n")[2].partition(b"\n")
+        for where, is_key in texts(json.loads(facts)):
+            few = "arrays" not in where[:-1] or where[-1] == "W_E"  # of many alike
+            for by in ((added,) if is_key else (whole, added)) if few else ():
+                line = json.dumps(changed(json.loads(facts), where, is_key, by)).encode()
+                rest = line + b"\n" + arrays
+                yield f"{where}", hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
+    elif path.suffix == ".parquet":
+        yield from table_versions(pq.read_table(path))
+    elif path.suffix == ".pt":
+        state = torch.load(path, weights_only=True)
+        for name in state:
+            content = io.BytesIO()
+            torch.save({added(key) if key == name else key: state[key] for key in state}, content)
+            yield name, content.getvalue()
     elif path.suffix in (".json", ".yaml") and data.lstrip()[:1] in (b"{", b"["):
         value = json.loads(data)
         for where, is_key in texts(value):
@@ -89,6 +122,30 @@ def versions(path: Path) -> Iterator[tuple[str, bytes]]:
                 cells[cell] += EVIL.replace("\n", "")
                 some = [*lines[:i], "\t".join(cells), *lines[i + 1 :]]
                 yield f"line {i + 1}, cell {cell + 1}", "\n".join(some).encode()
+
+
+def table_versions(table: pa.Table) -> Iterator[tuple[str, bytes]]:
+    """A table with another name of a column, other texts in all its cells, or other metadata."""
+
+    def written(table: pa.Table) -> bytes:
+        content = io.BytesIO()
+        pq.write_table(table, content)
+        return content.getvalue()
+
+    numbers = [field.name for field in table.schema if "string" not in str(field.type)]
+    for i, field in enumerate(table.schema):
+        if field.name in numbers[3:]:  # of many alike
+            continue
+        named = [added(name) if i == j else name for j, name in enumerate(table.column_names)]
+        yield f"column {field.name}", written(table.rename_columns(named))
+        if field.type in (pa.string(), pa.large_string()):
+            cells = [None if cell is None else added(cell) for cell in table[i].to_pylist()]
+            column = pa.array(cells, field.type)
+            yield f"cells of {field.name}", written(table.set_column(i, field, column))
+        else:
+            column = pa.array([EVIL] * len(table))
+            yield f"text in {field.name}", written(table.set_column(i, field.name, column))
+    yield "metadata", written(table.replace_schema_metadata({EVIL: EVIL, "pandas": EVIL}))
 
 
 def wrong(said: str) -> str | None:
@@ -120,6 +177,106 @@ MADE = {
     "strings.txt": "[(\t]\n[[\t]\n",
 }
 MADE["mine.json"] = MADE["mine.yaml"]
+
+
+class Printed(str):
+    """What is shown as it is."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def checked(folder: Path) -> Printed:
+    """What checkers say of the proof that was changed last; of one, beside its model."""
+    path = max(folder.glob("*.proof"), key=lambda each: each.stat().st_mtime_ns)
+    return Printed(check_model.verdict(path, *([folder] if path.stem == "beside" else []))[1])
+
+
+def reported(load: Callable[[Path], Any], folder: Path) -> Printed:
+    """What is shown of an analysis: by itself, by its page."""
+    found = load(folder)
+    page = write_report(found).read_text(encoding="utf-8")
+    assert f"<script>{MARK}" not in page
+    return Printed(f"{found!r}\n" + page.replace("\t", " "))
+
+
+def judged_anew(folder: Path) -> Printed:
+    """A judgement from the answers in the folders of its runs, as nothing is kept beside them."""
+    for path in (folder / "made").glob("*.parquet"):
+        path.unlink()
+    return reported(load_judgement, folder / "made")
+
+
+def make_proofs(folder: Path) -> None:
+    """A proof of each kind, and the model that some are of."""
+    model = build_model(get_config("minimal-onehot", PAIR, d_model=8, d_mlp=2))
+    layers = build_model(get_config("eq49", PAIR, n_layers=2, d_model=4, d_mlp=2))
+    uniform = construct.uniform_attention(SMALL.language)
+    proofs = {
+        "beside": prove_language(uniform, SMALL, 1),
+        "agree": prove_language(model, PAIR, 1, "agree", other=model),
+        "layers": prove_language(layers, PAIR, 1, "agree", other=layers),
+        "paths": prove_language(uniform, SMALL, 1, by="paths"),
+        "edits": prove_edits(uniform, "[[", None, "swap:1"),
+    }
+    save_model(uniform, folder)
+    for name, proof in proofs.items():
+        proof.save(folder / f"{name}.proof")
+
+
+def make_judgement(folder: Path) -> None:
+    suite = Suite(name="tiny", first_seed=0, sizes={"uniform": 1})
+    judge_methods(suite, folder / "made", ["chance"], n_jobs=1, progress=False)
+
+
+def make_ablation(folder: Path) -> None:
+    save_model(build_model(get_config("gpt", SMALL, n_heads=2, d_model=8)), folder / "model")
+    tuning = FinetuneConfig(penalties=(0.1,), steps=1, batch_size=2, n_eval=4)
+    config = AblateConfig(n=20, finetune=tuning, leave_one_out=None)
+    how: Any = {"config": config, "n_jobs": 1, "progress": False}
+    ablate_runs([folder / "model"], folder / "made", task=SMALL, **how)
+
+
+def make_arena(folder: Path) -> None:
+    torch.save(random_state(), folder / "arena.pt")
+
+
+#: What is made here, the files in it that are spoilt, and who reads them.
+MORE: dict[str, tuple[Callable[[Path], None], str, Callable[[Path], Any]]] = {
+    "proofs": (make_proofs, "*.proof", checked),
+    "arena": (make_arena, "arena.pt", lambda at: load_arena(at / "arena.pt")),
+    "ablation": (
+        *(make_ablation, "made/runs/*/*/*.parquet"),
+        lambda at: reported(load_ablation, at / "made"),
+    ),
+    "answers": (make_judgement, "made/runs/*/*/*.parquet", judged_anew),
+    "records of a judgement": (
+        *(make_judgement, "made/**/*.json"),
+        lambda at: load_judgement(at / "made"),
+    ),
+    "judgement": (
+        *(make_judgement, "made/*.parquet"),
+        lambda at: reported(load_judgement, at / "made"),
+    ),
+}
+
+
+@pytest.mark.parametrize("made", MORE)
+def test_what_other_files_say_is_shown_harmlessly(made: str, tmp_path: Path) -> None:
+    make, files, read = MORE[made]
+    make(tmp_path)
+    if made != "arena":  # whose sizes are none of ARENA's
+        assert said_of(read, tmp_path)[0] == "read"
+    seen = {"read": 0, "refused": 0}
+    for path in sorted(tmp_path.glob(files)):
+        kept = path.read_bytes()
+        for where, data in versions(path):
+            path.write_bytes(data)
+            kind, said = said_of(read, tmp_path)
+            seen[kind] += 1
+            assert wrong(said) is None, f"{path.name}, {where}: {wrong(said)} in {said!r:.600}"
+        path.write_bytes(kept)
+    assert sum(seen.values()) > 3
 
 
 @pytest.mark.parametrize(("artefact", "file"), READERS, ids=lambda each: str(each))
@@ -192,8 +349,8 @@ def readers() -> set[str]:
 ELSEWHERE = {
     "tl_dyck/models/foreign.py": "here, a folder of transformers",
     "tl_dyck/models/state_dicts.py": "tensors alone: tests/models/test_arena.py",
-    "tl_dyck/judge/run.py": "tables of a judgement, as of an ablation; its records are a sweep's",
-    "tl_dyck/studies/ablation.py": "tables of parquet, whose texts nothing here changes yet",
+    "tl_dyck/judge/run.py": "here, tables and records of a judgement",
+    "tl_dyck/studies/ablation.py": "here, tables of an ablation",
     "tl_dyck/runs/merge.py": "a sweep's records",
     "tl_dyck/report/sweep.py": "tensors alone",
     "hooks/tl_dyck_hooks/certifiers/onnx_vnnlib.py": "what a program answers",

@@ -17,7 +17,7 @@ import tl_dyck.judge.run
 import tl_dyck.studies.reproduction
 import tl_dyck_text.training
 from tests.hostile.test_command_line import call
-from tests.test_cli import COMMAND
+from tests.test_cli import COMMAND, flat
 from tl_dyck.kit.screen import visible
 from tl_dyck.runs import SweepError, execute
 
@@ -33,7 +33,7 @@ REFUSED = {
 }
 
 #: A good call of each command: its arguments by name, and the options that keep it small. What is
-#: tried takes the place of an argument, and stands behind the options.
+#: tried takes the place of the argument or option.
 CALLS: dict[str, tuple[dict[str, str], str]] = {
     "": ({}, ""),
     "study": ({}, "--steps 1 --seeds 1 --families gpt"),
@@ -62,6 +62,14 @@ CALLS: dict[str, tuple[dict[str, str], str]] = {
     "sweep report": ({"folder": "sweep"}, ""),
     "sweep merge": ({"into": "all", "folders": "sweep"}, ""),
 }
+
+
+def without(words: list[str], option: Any) -> list[str]:
+    """Options and their values without an option, which is given once."""
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return [
+        word for pair in pairs if option.multiple or pair[0] not in option.opts for word in pair
+    ]
 
 
 def options(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -104,7 +112,8 @@ def test_no_value_ends_in_a_traceback(
     for value in values if option.name != "jobs" else VALUES[:5]:  # how many is workers' to say
         given = {**arguments, option.name: value}
         if option.param_type_name == "option":
-            words = [*arguments.values(), *shlex.split(small), max(option.opts, key=len), value]
+            others = without(shlex.split(small), option)
+            words = [*arguments.values(), *others, max(option.opts, key=len), value]
         else:
             words = [*shlex.split(small), "--", *given.values()]
         done = call(*path.split(), *words)
@@ -118,3 +127,44 @@ def test_no_value_ends_in_a_traceback(
             assert visible(done.stderr) == done.stderr, tried
         if value in REFUSED.get(str(option.metavar), ()):
             assert done.exit_code == 2, tried
+
+
+#: An option's value where any will do.
+SOME = {"N": "1", "S": "1", "X": "1", "LIST": "1"}
+
+
+@pytest.mark.parametrize("name", sorted({*OPTIONS} | {"certify --tight", "train --json"}))
+def test_no_option_is_given_twice_unless_it_may_be(place: Path, name: str):
+    path, _, word = name.rpartition(" ")
+    path, option = OPTIONS.get(name, (path, None))
+    if option is None or option.param_type_name == "argument":
+        given = [word] * (option is None)
+    else:
+        given = [word, SOME.get(str(option.metavar), "some")]
+    arguments, small = CALLS[path]
+    others = shlex.split(small) if option is None else without(shlex.split(small), option)
+    if not given or (option is not None and option.multiple):
+        return
+    done = call(*path.split(), *arguments.values(), *others, *given, *given)
+    assert done.exit_code == 2, done.output
+    assert f"{word} is given 2 times; give it once" in flat(done.output)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train gpt --set training.steps=1 --set training.steps=2",
+        "study --set training.steps=1 --set training.steps=1",
+        "judge --set first_seed=1 --set first_seed=2",
+        "text train --data corpus --set training.steps=1 --set training.steps=2",
+        "sweep run small.yaml --dry-run --set n=1 --set n=2",
+        "probe model --only model=gpt --only model=eq6",
+    ],
+)
+def test_no_name_has_two_values(place: Path, monkeypatch: pytest.MonkeyPatch, words: str):
+    """Of options that may be repeated, each for another name."""
+    monkeypatch.chdir(place)
+    done = call(*words.split())
+    assert done.exit_code == 2, done.output
+    assert "twice" in done.stderr
+    assert "give it once" in done.stderr

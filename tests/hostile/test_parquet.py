@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tl_dyck.kit.files import CorruptFileError, read_table
+from tl_dyck.kit.files import CorruptFileError
+from tl_dyck.kit.records import read_table
 
 
 class Runs:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import decimal
 import gc
 import io
 import logging
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -29,6 +31,7 @@ from tl_dyck.judge import (
     load_judgement,
     make_case,
     methods,
+    scores,
 )
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.facts import all_prefixes
@@ -137,6 +140,10 @@ TO_THE_PROCESS: dict[str, tuple[Trick, str]] = {
     "autocast": (lambda case: torch.set_autocast_enabled("cpu", True), "torch.autocast"),
     "a function of Python": (lambda case: setattr(builtins, "sorted", list), "of builtins"),
     "a function of numpy": (lambda case: setattr(np, "mean", np.max), "of numpy"),
+    "rights of files": (lambda case: os.umask(0o777), "os.umask"),
+    "what stops it": (lambda case: signal.signal(signal.SIGINT, signal.SIG_IGN), "signal.signal"),
+    "decimals": (lambda case: setattr(decimal.getcontext(), "prec", 3), "decimal.getcontext"),
+    "how it is scored": (lambda case: setattr(scores, "ask", None), "of tl_dyck.judge.scores"),
     "the clock": (lambda case: setattr(time, "time", lambda: 0.0), "of time"),
 }
 

@@ -22,7 +22,6 @@ from tl_dyck.kit.files import (
     ensure_folder,
     read_json,
     read_regular,
-    read_table,
     read_tensors,
     read_text,
     remove_leftovers,
@@ -31,6 +30,7 @@ from tl_dyck.kit.files import (
     write_json,
     write_tensors,
 )
+from tl_dyck.kit.records import read_table
 
 OLD, NEW = b"old content", b"new content, and more of it"
 SHARED_FOLDER = settings(
@@ -99,7 +99,7 @@ def test_what_is_no_text_and_no_table(tmp_path):
 def test_a_table_that_compression_has_made_small_is_refused(tmp_path, monkeypatch):
     pd.DataFrame({"x": [0] * 100_000}).to_parquet(tmp_path / "x.parquet")
     assert len(read_table(tmp_path / "x.parquet")) == 100_000
-    monkeypatch.setattr("tl_dyck.kit.files.MOST_CELLS", 99_999)
+    monkeypatch.setattr("tl_dyck.kit.records.MOST_CELLS", 99_999)
     with pytest.raises(CorruptFileError, match="100,000 values are too many"):
         read_table(tmp_path / "x.parquet")
 

@@ -21,7 +21,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_instance, check_integer
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.language import VocabularyError
-from tl_dyck.reading.inputs import named_logits
+from tl_dyck.reading.inputs import check_finite, named_logits
 
 #: ``metric(logits [batch, pos, d_vocab], tokens [batch, pos]) -> [batch]``; larger is better.
 Metric = Callable[..., Tensor]
@@ -94,11 +94,11 @@ def ignored(ignore: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
 
 
 def check_model(model: Any) -> None:
-    """Refuse what has no attention heads that hooks can reach.
+    """Refuse what has no attention heads that hooks can reach, and weights that are no numbers.
 
     Raises:
         TypeError: not a HookedTransformer.
-        ValueError: no attention heads.
+        ValueError: no attention heads, or weights that are NaN or infinite.
     """
     if not all(hasattr(model, name) for name in ("cfg", "blocks", "hook_dict", "run_with_hooks")):
         raise TypeError(f"head importance needs a HookedTransformer, not {type(model).__name__}")
@@ -119,6 +119,7 @@ def check_model(model: Any) -> None:
             f"this model has no attention heads to ablate: {model.cfg.n_layers} layers of "
             f"{model.cfg.n_heads} heads"
         )
+    check_finite(model)
 
 
 def check_tokens(model: Any, data: Any, where: Any = None) -> Int[Tensor, "batch pos"]:

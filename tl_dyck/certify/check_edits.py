@@ -531,6 +531,7 @@ def check(facts, arrays, kind=Edits):
     need(facts["format"] in kind.formats, f"not of format {kind.formats[0]}")
     weights = {name: array for name, array in arrays.items() if name != "trees"}
     net, nodes = OneLayer(facts["config"], weights, facts["tokens"]), iter(arrays["trees"].tolist())
+    need(net.n_logits > 1, "nothing is asked: it has one logit, which has no rival")
     space, groups, leaves = kind(facts, net), {}, (arrays["trees"] >= RAYS).sum()
     net.tabulate(*space.symbols)
     for target in space.questions():

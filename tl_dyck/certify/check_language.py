@@ -159,6 +159,7 @@ class Model:
             for x, n in zip(axes, weights[name].shape, strict=True):
                 need(sizes.setdefault(x, n) == n <= LARGEST, f"{name} does not fit")
             need(np.isfinite(weights[name]).all(), "a weight is not finite")
+        need(sizes["o"] >= 2 * k, "it has no logit for some bracket")
         self.rivals = range(1, 2 * k, 2) if facts["claim"] == "closing_only" else range(sizes["o"])
         self.w = w = {name: Enclosure(weights[name]) for name in AXES}
         self.norm, self.added, self.n_logits = bool(facts["norm"]), facts["added"], sizes["o"]
@@ -276,6 +277,7 @@ def prefixes(facts):
     for _ in range(facts["length"] + 1):
         n += sum(ways[facts["claim"] in OPEN :])
         ways = [k * a + b for a, b in zip([0, *ways[:-1]], [*ways[1:], 0], strict=True)]
+    n *= k > 1 or facts["claim"] != "closing_only"  # one closing bracket alone has no rival
     where = f"of Dyck({k}, {facts['max_depth']}) of up to {facts['length']} brackets"
     need(n, f"nothing is asked: it speaks of no prefix {where}")
     return f"each of {n:,} prefixes {where}; weights called {str(facts['model'])[:64]!a}"

@@ -81,7 +81,7 @@ def certify_many(
 
     Args:
         model_or_rnn: see `certify_edits`.
-        strings: the strings.
+        strings: the strings; of none there are no certificates.
         targets: one per string; None for the model's own predictions.
         space: see `certify_edits`.
         certifier: see `certify_edits`.
@@ -92,7 +92,8 @@ def certify_many(
             `certify_edits`.
 
     Returns:
-        Certificates in the order of the strings.
+        Certificates in the order of the strings: one each, so an empty list of no strings, whose
+        model, space and certifier are looked at all the same.
     """
     given = check_several("strings", strings)
     certificates = certify_each(

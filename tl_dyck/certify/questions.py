@@ -274,6 +274,11 @@ class Asker:
             CertifyError: it is none of the logits, or there is only one.
             UnknownNameError: no logit has that text.
         """
+        if self.rnn.config.d_vocab_out == 1:
+            raise CertifyError(
+                "the model has a single logit, so nothing can be larger; "
+                "there is nothing to certify."
+            )
         if isinstance(target, str):
             target = self.rnn.config.symbols.index(target)
         if target is None:
@@ -282,11 +287,6 @@ class Asker:
         if not 0 <= target < self.rnn.config.d_vocab_out:
             raise CertifyError(
                 f"target {target} is not one of the {self.rnn.config.d_vocab_out} logits."
-            )
-        if self.rnn.config.d_vocab_out == 1:
-            raise CertifyError(
-                "the model has a single logit, so nothing can be larger; "
-                "there is nothing to certify."
             )
         return target
 

@@ -21,6 +21,7 @@ import re
 import string
 import sys
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,8 +187,11 @@ _CELLS = _Cells()
 # --- commands -------------------------------------------------------------------------------------
 
 
-class _Flags:
-    """A flag takes no value in a help; late releases of typer show one, ``<bool>``."""
+class _Options:
+    """A flag takes no value in a help, as late releases of typer show; no option is given twice.
+
+    Typer would take the last of several values, and say nothing of the others.
+    """
 
     def get_params(self, ctx: Any) -> list[Any]:
         found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -196,12 +200,27 @@ class _Flags:
                 parameter.metavar = ""
         return found
 
+    def make_parser(self, ctx: Any) -> Any:
+        parser = super().make_parser(ctx)  # type: ignore[misc]
+        parse = parser.parse_args
 
-class Command(_Flags, typer.core.TyperCommand):
+        def parse_args(args: list[str]) -> Any:
+            found = parse(args)
+            times = Counter(each for each in found[2] if each.param_type_name == "option")
+            for each, n in times.items():
+                if n > 1 and not each.multiple and not ctx.resilient_parsing:
+                    ctx.fail(f"{max(each.opts, key=len)} is given {n} times; give it once")
+            return found
+
+        parser.parse_args = parse_args
+        return parser
+
+
+class Command(_Options, typer.core.TyperCommand):
     """A command whose help shows flags as flags."""
 
 
-class Group(_Flags, typer.core.TyperGroup):
+class Group(_Options, typer.core.TyperGroup):
     """The same for a group of commands."""
 
 

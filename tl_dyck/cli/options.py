@@ -240,12 +240,26 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def refuse_twice(option: str, given: Iterable[str]) -> None:
+    """Raise ValueError if a name has two values, of which one would be passed over."""
+    values: dict[str, str] = {}
+    for text in given:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if name in values:
+            raise ValueError(
+                f"{option} gives {name!r:.80} twice, {values[name]!r:.80} and {value!r:.80}; "
+                "give it once"
+            )
+        values[name] = value
+
+
 def chosen_values(only: Iterable[str] | None) -> dict[str, str]:
     """Parameters and their values, from texts such as ``"model=gpt"``."""
     parts = [text.partition("=") for text in only or ()]
     for name, equals, _ in parts:
         if not equals:
             raise ValueError(f"--only {name!r}: give a parameter and its value, such as model=gpt")
+    refuse_twice("--only", only or ())
     return {name: value for name, _, value in parts}
 
 

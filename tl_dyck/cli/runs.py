@@ -23,6 +23,7 @@ from tl_dyck.cli.options import (
     out_file,
     out_folder,
     parse_seeds,
+    refuse_twice,
     usable_device,
     whole,
 )
@@ -149,6 +150,7 @@ def run(
     from tl_dyck.runs.experiments import as_experiment
     from tl_dyck.runs.yaml_files import read_setting
 
+    refuse_twice("--set", settings or ())
     changes = dict(map(read_setting, settings or ())), seeds and parse_seeds(seeds)
     if not dry_run:
         folder = out or Path("results") / file.stem

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from tl_dyck.cli.options import option
+from tl_dyck.cli.options import option, refuse_twice
 from tl_dyck.kit.check import WrongTypeError, WrongValueError
 from tl_dyck.kit.registry import unknown_name
 
@@ -46,9 +46,12 @@ def changed(values: Mapping[str, Any], settings: Iterable[str] | None) -> dict[s
         UnknownNameError: there is no such field; the message names the nearest.
         WrongTypeError: a value is of another type than the field's.
         WrongValueError: a text without an equals sign.
+        ValueError: a field is set twice.
     """
     found: dict[str, Any] = _copied(values)
-    for setting in settings or ():
+    settings = tuple(settings or ())
+    refuse_twice("--set", settings)
+    for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
             raise WrongValueError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import decimal
 import gc
 import io
 import json
@@ -20,6 +21,7 @@ import math
 import os
 import pickle
 import random
+import signal
 import sys
 import time
 import warnings
@@ -182,12 +184,38 @@ def _watched(classes: frozenset[type]) -> tuple[_Watched, ...]:
         *map(_attributes, sorted(modules, key=lambda each: each.__qualname__)),
         # more may appear in these: torch loads parts of itself when they are asked for
         *(_attributes(owner, tuple(dir(owner))) for owner in _OWNERS),
+        *(_attributes(module, tuple(vars(module))) for module in _ours()),
         *tables,
     )
 
 
 _OWNERS: tuple[Any, ...] = (torch, torch.Tensor, functional, np, np.random, np.linalg)
 _OWNERS += (builtins, os, os.path, math, random, time, json)
+
+
+def _ours() -> list[Any]:
+    """The modules of this library that are loaded; more names may appear in them."""
+    return [sys.modules[name] for name in sorted(sys.modules) if name.startswith("tl_dyck.")]
+
+
+def _umask() -> int:
+    was = os.umask(0o077)  # there is no other way to read it
+    os.umask(was)
+    return was
+
+
+_SIGNALS = [signal.SIGINT, signal.SIGTERM]
+_SIGNALS += [getattr(signal, name) for name in ("SIGALRM", "SIGCHLD") if hasattr(signal, name)]
+
+
+def _set_signals(was: list[Any]) -> None:
+    for number, handler in zip(_SIGNALS, was, strict=True):
+        if handler is not None:  # one that Python did not set
+            signal.signal(number, handler)
+
+
+def _set_decimals(was: tuple[int, str]) -> None:
+    decimal.getcontext().prec, decimal.getcontext().rounding = was
 
 
 def _environ() -> dict[str, str]:
@@ -212,6 +240,13 @@ def _set_collecting(was: bool) -> None:
 
 _SETTINGS = (
     _Watched("os.chdir", os.getcwd, os.chdir),
+    _Watched("os.umask", _umask, os.umask),
+    _Watched("signal.signal", lambda: [*map(signal.getsignal, _SIGNALS)], _set_signals),
+    _Watched(
+        "decimal.getcontext",
+        lambda: (decimal.getcontext().prec, decimal.getcontext().rounding),
+        _set_decimals,
+    ),
     _Watched("os.environ", _environ, _set_environ),
     _Watched("warnings.filters", lambda: list(warnings.filters), _set_filters),
     _Watched(

@@ -19,14 +19,28 @@ from tl_dyck.judge.suites import SUITES, Suite
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError
 from tl_dyck.kit.environment import one_thread
-from tl_dyck.kit.files import read_table, sha256
-from tl_dyck.kit.records import write_tables
+from tl_dyck.kit.files import sha256
+from tl_dyck.kit.records import TableColumns, read_table, write_tables
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.spec import Point, Sweep
 
 _JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/4", "a judgement")
+_TABLES = {
+    "answers": TableColumns(
+        texts=("case", "method", "model", "question", "target"),
+        numbers=("answer", "effect", "score", "size", "said", "error", "seconds", "passes"),
+    ),
+    "weights": TableColumns(texts=("case", "target")),
+    "scores": TableColumns(
+        texts=("interval", "method", "question"),
+        numbers=(
+            *("auroc", "auroc_low", "auroc_high", "level", "accuracy", "answered", "off", "yes"),
+            *("false_alarms", "misses", "n", "cases", "error", "seconds", "passes"),
+        ),
+    ),
+}
 
 
 @final
@@ -227,7 +241,9 @@ def load_judgement(folder: str | Path) -> Judgement:
         key = int(str(runs["key"].iloc[0]), 16) if "key" in runs else 0
 
     def all_of(name: str) -> pd.DataFrame:
-        parts = of_each(runs, lambda row, place: read_table(place / f"{name}.parquet"))
+        parts = of_each(
+            runs, lambda row, place: read_table(place / f"{name}.parquet", _TABLES[name])
+        )
         return pd.concat(parts, ignore_index=True)
 
     def answered() -> pd.DataFrame:
@@ -235,10 +251,10 @@ def load_judgement(folder: str | Path) -> Judgement:
         known = answers[answers["method"] == "oracle"]
         return pd.concat([answers, bounds(known, all_of("weights"))], ignore_index=True)
 
-    answers = _JUDGEMENT.kept(path, "answers", answered)
+    answers = _JUDGEMENT.kept(path, "answers", answered, _TABLES["answers"])
     known = answers[answers["method"] == "oracle"]
     scores = _JUDGEMENT.kept(
-        path, "scores", lambda: score_table(answers, asked=known).reset_index()
+        path, "scores", lambda: score_table(answers, asked=known).reset_index(), _TABLES["scores"]
     )
     return Judgement(
         folder=path,

@@ -19,7 +19,7 @@ from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_instance, check_length
 from tl_dyck.plotting.plot_recipes import as_figure, dots
-from tl_dyck.reading.inputs import check_predicts, one_model
+from tl_dyck.reading.inputs import check_predicts, measured
 from tl_dyck.reading.interventions import hide_keys, key_of_each, run
 from tl_dyck.tasks import DyckTask
 
@@ -135,7 +135,7 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
             "head_truths makes heads uniform, and a TransformerBridge does not show which "
             "positions they may attend to: give the HookedTransformer with its weights"
         )
-    one_model(model, "head_truths")
+    measured(model, "head_truths")
     check_predicts(model, task.language)
     if model.cfg.attention_dir != "causal":
         raise JudgeError("a model that looks ahead sees the bracket that it is asked for")

@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError
@@ -29,9 +29,6 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as dump_safetensors
 
 from tl_dyck.kit.errors import DyckError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _TEMPORARY = ".tl_dyck-"
 
@@ -42,9 +39,6 @@ LARGEST_DESCRIPTION = 2**26  # of an RNN: an alphabet of a million words fits
 LARGEST_TEXT = 2**30  # a corpus
 LARGEST_YAML = 2**20  # a sweep; YAML is slow: this takes half a minute, and JSON does not
 LARGEST_TENSORS = 2**32
-# Parquet, of at most so many cells, which compression could otherwise make out of nothing.
-LARGEST_TABLE = 2**30
-MOST_CELLS = 2**30
 
 _LONGEST_REASON = 300  # characters
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
@@ -136,29 +130,6 @@ def lines_of(data: bytes) -> list[str | None]:
         except UnicodeDecodeError:
             found.append(None)
     return found if data else []
-
-
-def read_table(path: str | Path) -> pd.DataFrame:
-    """Read a Parquet file; errors are those of `read_regular`."""
-    import pyarrow as pa  # an RNN is read without these
-    import pyarrow.parquet as pq
-
-    data = read_regular(path, LARGEST_TABLE)
-    try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        cells = file.metadata.num_rows * max(1, file.metadata.num_columns)
-        if not 0 <= cells <= MOST_CELLS:
-            raise ValueError(f"{cells:,} values are too many")
-        return file.read().to_pandas()
-    except (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-    ) as error:
-        raise CorruptFileError(f"{str(path)!r} is not a Parquet file: {one_line(error)}") from error
 
 
 def ensure_folder(folder: str | Path) -> Path:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +21,22 @@ from tl_dyck.kit.files import (
     ensure_folder,
     one_line,
     read_json,
+    read_regular,
     read_tensors,
     sha256,
     write_bytes,
     write_json,
     write_tensors,
 )
+from tl_dyck.kit.visible import in_a_line
 
 if TYPE_CHECKING:
     import pandas as pd
     import torch
+
+# Parquet, of at most so many bytes, and cells, which compression could make out of nothing.
+LARGEST_TABLE = 2**30
+MOST_CELLS = 2**30
 
 MODEL_FILES = ("config.json", "model.safetensors")
 
@@ -41,6 +48,77 @@ def write_tables(folder: str | Path, tables: Mapping[str, pd.DataFrame]) -> None
     """Write tables as Parquet files of their names, each atomically."""
     for name, table in tables.items():
         write_bytes(Path(folder) / f"{name}.parquet", table.to_parquet(index=False))
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """What a table holds: columns of texts, and of numbers; it may have more of numbers."""
+
+    texts: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+
+
+def read_table(path: str | Path, columns: TableColumns | None = None) -> pd.DataFrame:
+    """Read a Parquet file.
+
+    Args:
+        path: the file.
+        columns: what it has to hold; None for any table.
+
+    Raises:
+        CorruptFileError: as `read_regular`; it is no such table, or a terminal would act on one of
+            its texts.
+    """
+    import pyarrow as pa  # an RNN is read without these
+    import pyarrow.parquet as pq
+
+    data = read_regular(path, LARGEST_TABLE)
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        cells = file.metadata.num_rows * max(1, file.metadata.num_columns)
+        if not 0 <= cells <= MOST_CELLS:
+            raise ValueError(f"{cells:,} values are too many")
+        table = file.read()
+        _check_columns(table, columns)
+        found = table.to_pandas()
+        if [*found.columns] != table.column_names or found.columns.name or found.index.name:
+            raise ValueError("its metadata tell of other columns than it has")
+        return found
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+    ) as error:
+        raise CorruptFileError(
+            f"{str(path)!r} is not a Parquet file of this kind: {one_line(error)}"
+        ) from error
+
+
+def _check_columns(table: Any, columns: TableColumns | None) -> None:
+    """Raise ValueError for other columns than are asked for, and texts that a terminal obeys."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kinds = pa.types
+    asked = () if columns is None else (*columns.texts, *columns.numbers)
+    for name in asked:
+        if table.column_names.count(name) != 1:
+            raise ValueError(f"it has not one column {name!r}")
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind = column.type
+        is_text = kinds.is_string(kind) or kinds.is_large_string(kind)
+        if columns is not None and not kinds.is_null(kind):
+            is_number = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)
+            wanted = "texts" if name in columns.texts else "numbers"
+            if not (is_text if wanted == "texts" else is_number):
+                raise ValueError(f"its column {name!r:.80} is of {kind}, not of {wanted}")
+        held = pc.unique(column).drop_null().to_pylist() if is_text else []
+        for text in (name, *held):
+            if in_a_line(text) != text:
+                raise ValueError(f"it has a control character in {text!r:.80}")
 
 
 def read_object(

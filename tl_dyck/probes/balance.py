@@ -53,7 +53,7 @@ from tl_dyck.reading.inputs import (
     check_reads,
     language_of,
     language_with_stack,
-    one_model,
+    measured,
 )
 from tl_dyck.reading.states import StateIndex, contributions, visit_all
 from tl_dyck.tasks import Task
@@ -193,7 +193,7 @@ def _contributions(
     seed: SupportsIndex,
 ) -> tuple[Tensor, DyckLanguage, float | None]:
     """`state_contributions`, the language, and the share of variance within states."""
-    one_model(model, "balance violation")
+    measured(model, "balance violation")
     language_with_stack(model, "balance_violation is", language, data)
     head, n, seed = _check_head(model, head), check_draws(n), check_seed(seed)
     if language is not None:

@@ -38,7 +38,7 @@ from tl_dyck.plotting.plot_recipes import dots_figure, frame
 from tl_dyck.probes.balance import check_minimal
 from tl_dyck.probes.drift import distribution_for
 from tl_dyck.reading.hook_points import record
-from tl_dyck.reading.inputs import language_with_stack, one_model
+from tl_dyck.reading.inputs import language_with_stack, measured
 from tl_dyck.reading.predict import likeliest
 from tl_dyck.reading.states import StateIndex, visit_all
 
@@ -152,7 +152,7 @@ def accuracy_at_length(
         ValueError: another kind of model, a language of depth 1, a distribution of another
             language, a length below 2, or no length that such a prefix has.
     """
-    one_model(model, "accuracy_at_length")
+    measured(model, "accuracy_at_length")
     language_with_stack(model, "accuracy_at_length is")
     language = check_minimal(model)
     distribution = distribution_for(language, distribution)

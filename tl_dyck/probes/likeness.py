@@ -22,7 +22,7 @@ from tl_dyck.plotting.plot_recipes import dots_figure, frame
 from tl_dyck.probes.balance import tokens_of
 from tl_dyck.reading.attention import share_of_largest
 from tl_dyck.reading.hook_points import attention_patterns
-from tl_dyck.reading.inputs import language_of, language_with_stack, one_model
+from tl_dyck.reading.inputs import language_of, language_with_stack, measured
 from tl_dyck.reading.states import StateIndex
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.dyck import complete_strings
@@ -117,20 +117,21 @@ def stack_likeness(
         NoStackError: a language without brackets.
         VocabularyError: nobody has said which of the model's ids are the brackets: see
             `tl_dyck.adopt`.
-        ValueError: no query has anything on its stack.
+        ValueError: no query has anything on its stack, or weights are NaN or infinite.
     """
-    one_model(model, "stack-likeness")
+    measured(model, "stack-likeness")
     n, seed = check_draws(n), check_seed(seed)
     if language is not None:
         check_instance("language", language, Language, "a language")
     language_with_stack(model, "stack_likeness is", language, data)
     data = complete_strings(language_of(model, language)) if data is None else data
-    return _of_strings(model, *tokens_of(model, data, language, n, seed))
+    return likeness_of_strings(model, *tokens_of(model, data, language, n, seed))
 
 
-def _of_strings(
+def likeness_of_strings(
     model: Any, data: Int[Tensor, "batch pos"], language: DyckLanguage
 ) -> StackLikeness:
+    """As `stack_likeness`, and NaN of a model that diverged."""
     top = language.top_of_stack(data)
     queries = (top >= 0) & (data != language.bos_token)  # BOS at the end is filling
     if not queries.any():

@@ -24,7 +24,7 @@ from tl_dyck.language import VocabularyError
 from tl_dyck.plotting.plot_recipes import dots_figure, frame
 from tl_dyck.reading.attention import random_row_variation
 from tl_dyck.reading.hook_points import attention_patterns
-from tl_dyck.reading.inputs import as_tokens, language_of, one_model, token_texts
+from tl_dyck.reading.inputs import as_tokens, language_of, measured, token_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +126,8 @@ def attention_variation(
     Raises:
         TypeError: not a list of HookedTransformers.
         VocabularyError: a text, and a model that cannot read it: see `tl_dyck.adopt`.
-        ValueError: fewer than two models, models of different shapes, or a level outside (0, 1).
+        ValueError: fewer than two models, models of different shapes, a level outside (0, 1), or
+            weights or attention scores that are no numbers.
     """
     _check(models)
     level = check_level(level)
@@ -137,6 +138,12 @@ def attention_variation(
             for model, tokens in zip(models, strings, strict=True)
         ]
     )
+    if patterns.isnan().any():
+        number = int(patterns.isnan().flatten(1).any(1).nonzero()[0])
+        raise ValueError(
+            f"model {number} has attention scores that are NaN on this input: its queries or keys "
+            "are too large for its numbers; leave it out"
+        )
     first = models[0]
     return variation_of_patterns(
         patterns,
@@ -192,7 +199,7 @@ def _check(models: Any) -> None:
             f"attention variation compares models: give at least two, not {len(models)}"
         )
     for model in models:
-        one_model(model, "attention variation, of each of its models,")
+        measured(model, "attention variation, of each of its models,")
     shapes = {(model.cfg.n_layers, model.cfg.n_heads) for model in models}
     if len(shapes) > 1:
         raise ValueError(

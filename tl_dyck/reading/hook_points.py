@@ -57,7 +57,20 @@ def attention_patterns(
     tokens: Int[Tensor, "batch pos"],
     hooks: Sequence[tuple[str, Callable[..., Any]]] = (),
 ) -> Float[Tensor, "layer batch head query key"]:
-    """The attention patterns of every layer and head of any HookedTransformer, on the CPU."""
-    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(model.cfg.n_layers)]
-    found = record(model, tokens, names, hooks)
-    return torch.stack([found[name].cpu() for name in names])
+    """The attention patterns of every layer and head of any HookedTransformer, on the CPU.
+
+    NaN where scores are NaN or too large: to the model such a query attends to nothing.
+    """
+
+    def read(name: str) -> Tensor:
+        names = [f"blocks.{layer}.attn.{name}" for layer in range(model.cfg.n_layers)]
+        found = record(model, tokens, names, hooks)
+        return torch.stack([found[name].cpu() for name in names])
+
+    patterns = read("hook_pattern")
+    silent = patterns.sum(-1) == 0
+    if silent.any():  # it sees nothing but padding, or its scores are too large, which is hidden
+        scores = read("hook_attn_scores")
+        unknown = silent & (scores.isnan() | (scores == torch.inf)).any(-1)
+        patterns = patterns.masked_fill(unknown[..., None], torch.nan)
+    return patterns

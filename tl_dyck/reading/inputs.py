@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_instance
+from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_instance, not_finite
 from tl_dyck.language import DyckLanguage, Language, VocabularyError, VocabularyWarning
 from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.checks import BOS_STRING
@@ -115,6 +115,26 @@ def one_model(model: Any, what: str) -> None:
         hint = f"; give the {type(inside).__name__} inside it" if hasattr(inside, "cfg") else ""
         raise TypeError(f"{what} takes a HookedTransformer, not {type(model).__name__}{hint}")
     check_placed(model)
+
+
+def measured(model: Any, what: str) -> None:
+    """As `one_model`, and raise ValueError for weights that are no finite numbers.
+
+    A query whose scores are NaN attends to nothing, so that such a model still gives numbers.
+    """
+    one_model(model, what)
+    check_finite(model)
+
+
+def check_finite(model: Any) -> None:
+    """Raise ValueError for a model whose weights are NaN or infinite; functions have none."""
+    inside = unwrapped(model)
+    if isinstance(inside, nn.Module):
+        wrong = not_finite(dict(inside.named_parameters()))
+        if wrong is not None:
+            raise WrongValueError(
+                f"{wrong}, so that nothing can be measured of this model; did its training diverge?"
+            )
 
 
 def as_tokens(model: Any, text: str | Int[Tensor, "*batch pos"]) -> Int[Tensor, "batch pos"]:

@@ -27,7 +27,7 @@ from tl_dyck.kit.check import (
     check_number,
     shown,
 )
-from tl_dyck.reading.inputs import one_model
+from tl_dyck.reading.inputs import measured
 
 __all__ = [
     "Change",
@@ -55,7 +55,7 @@ _DEPENDENT = 1e-6  # of the largest: directions of the label with less are none
 @checked
 def run(model: Any, tokens: Int[Tensor, "batch pos"], hooks: Sequence[Hook] = ()) -> Tensor:
     """Logits under hooks, ``[batch, pos, d_vocab]``, on the CPU and without gradients."""
-    one_model(model, "run")
+    measured(model, "run")
     with torch.no_grad():
         logits: Tensor = model.run_with_hooks(
             tokens.to(model.cfg.device), fwd_hooks=list(hooks), return_type="logits"

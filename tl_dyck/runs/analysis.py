@@ -15,8 +15,8 @@ from typing import Any, TypeVar, final
 import pandas as pd
 
 from tl_dyck.kit.environment import environment
-from tl_dyck.kit.files import CorruptFileError, read_table, write_json
-from tl_dyck.kit.records import read_object, write_tables
+from tl_dyck.kit.files import CorruptFileError, write_json
+from tl_dyck.kit.records import TableColumns, read_object, read_table, write_tables
 from tl_dyck.runs.results import load_results, load_runs
 from tl_dyck.runs.store import Store
 
@@ -69,7 +69,11 @@ class Analysis:
             ) from error
 
     def kept(
-        self, folder: str | Path, name: str, compute: Callable[[], pd.DataFrame]
+        self,
+        folder: str | Path,
+        name: str,
+        compute: Callable[[], pd.DataFrame],
+        columns: TableColumns | None = None,
     ) -> pd.DataFrame:
         """A table that takes time: kept as a Parquet file, made again when it is older than `file`.
 
@@ -79,7 +83,7 @@ class Analysis:
         asked = (Path(folder) / self.file).stat().st_mtime_ns
         with contextlib.suppress(OSError, CorruptFileError):
             if path.stat().st_mtime_ns >= asked:
-                return read_table(path)
+                return read_table(path, columns)
         table = compute()
         with contextlib.suppress(OSError):
             write_tables(folder, {name: table})

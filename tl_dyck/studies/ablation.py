@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 
 from tl_dyck.ablation.compare import Answer, ImportanceComparison, compare_importance
 from tl_dyck.kit.configuration import parameters_of
-from tl_dyck.kit.files import read_table
+from tl_dyck.kit.records import TableColumns, read_table
 from tl_dyck.runs import RunOptions, Sweep, run_sweep
 from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.saved import find_models
@@ -27,7 +27,16 @@ __all__ = ["AblateConfig", "Ablation", "ablate_runs", "ablate_trained", "load_ab
 
 _ABLATION = Analysis("ablation.json", "tl_dyck.ablation-report/3", "an ablation", "ablate again")
 _VERSIONS = ("tl_dyck", "torch", "transformer_lens", "python")
-_TABLES = ("heads", "trajectories", "paths")  #: of every run; of frozen models the first only
+#: Tables of every run; of frozen models the first only.
+_TABLES = {
+    "heads": TableColumns(numbers=("layer", "head")),
+    "trajectories": TableColumns(
+        numbers=(
+            *("step", "penalty", "layer", "head", "log_alpha", "p_open", "expected_gate", "gate"),
+        )
+    ),
+    "paths": TableColumns(numbers=("penalty", "step", "metric", "n_open")),
+}
 
 
 @final
@@ -185,7 +194,8 @@ def load_ablation(folder: str | Path) -> Ablation:
         facts = {"status": row["gates"], "accuracy": row["accuracy"], "metric": row["metric"]}
         rows.append({**named, "folder": where, **facts})
         for name in _TABLES if row["gates"] != "frozen" else ("heads",):
-            tables[name].append(read_table(place / f"{name}.parquet").assign(**named))
+            found = read_table(place / f"{name}.parquet", _TABLES[name])
+            tables[name].append(found.assign(**named))
 
     of_each(runs, read)
     joined = {

@@ -29,8 +29,8 @@ from tl_dyck.kit.files import write_bytes, write_tensors
 from tl_dyck.kit.records import finite_rows, read_sealed, sealed
 from tl_dyck.kit.verdicts import read_verdict
 from tl_dyck.models import DyckTransformer, lean_logits
-from tl_dyck.probes.balance import balance_violation
-from tl_dyck.probes.likeness import stack_likeness
+from tl_dyck.probes.balance import balance_violation, tokens_of
+from tl_dyck.probes.likeness import likeness_of_strings
 from tl_dyck.probes.variation import variation_of_patterns
 from tl_dyck.reading.hook_points import attention_patterns
 from tl_dyck.tasks import DyckTask, Task, counted_accuracy
@@ -139,7 +139,8 @@ class Measurement(Measures):
             return dict(behaves)
         beta = float(balance_violation(model)) if has_balance(model) else None
         seed = stream(self.data_seed, "heads", result.seed)
-        stack = stack_likeness(model, task, n=min(self.n_strings, 500), seed=seed)
+        tokens = tokens_of(model, task, None, min(self.n_strings, 500), seed)
+        stack = likeness_of_strings(model, *tokens)  # also of weights that are no numbers
         heads = finite_rows(
             {"layer": layer, "head": head}
             | {name: float(getattr(stack, name)[layer, head]) for name in _STACK}
@@ -341,8 +342,11 @@ def variation_by_layer(patterns: Tensor) -> list[dict[str, Any]]:
     """Attention variation of patterns ``[model, layer, head, query, key]``, heads matched.
 
     A row per layer: layer, variation, low, high, interval (its kind), level, random_baseline,
-    n_models; none for one model, which does not vary.
+    n_models; none for one model, which does not vary. Models whose patterns are no numbers, as of
+    runs that diverged, are left out.
     """
+    # their rows are NaN, and were 0 in older files; all others sum to 1
+    patterns = patterns[(patterns.sum(-1) > 0).flatten(1).all(1)]
     if len(patterns) < 2:
         return []
     found = variation_of_patterns(patterns)

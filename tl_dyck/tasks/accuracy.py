@@ -10,7 +10,7 @@ from tl_dyck.intervals import ratio_of_sums
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_integer, check_seed
 from tl_dyck.kit.errors import DyckError
-from tl_dyck.reading.inputs import check_predicts, warn_of_first
+from tl_dyck.reading.inputs import check_finite, check_predicts, warn_of_first
 from tl_dyck.reading.predict import Accuracy, LanguageModel, likeliest, predictions, weighted_mean
 from tl_dyck.tasks.draws import seeded
 from tl_dyck.tasks.protocol import Task
@@ -61,6 +61,7 @@ def counted_accuracy(
         found: Accuracy = own(model, n=n, long=long, seed=seed, device=device, chunk=chunk)
         return found
     check_predicts(model, task.language)
+    check_finite(model)
     _warn_of_ids(task, model)
     tokens = task.sample(n, long=long, generator=seeded(None, check_seed(seed)))
     counted = task.counted_positions(tokens)[:, 1:].double()
@@ -118,6 +119,7 @@ def nats_over_law(
     """
     n, chunk = check_integer("n", n, least=1), check_integer("chunk", chunk, least=1)
     check_predicts(model, task.language)
+    check_finite(model)
     _warn_of_ids(task, model)
     tokens = task.sample(n, generator=seeded(None, check_seed(seed)))
     law = task.next_token_probs(tokens)

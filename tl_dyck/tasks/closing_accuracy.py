@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tl_dyck.language import DyckDistribution
 from tl_dyck.language.chain import Floats, depth_chain
-from tl_dyck.reading.inputs import check_predicts
+from tl_dyck.reading.inputs import check_finite, check_predicts
 from tl_dyck.reading.predict import Accuracy, LanguageModel, likeliest, predictions, weighted_mean
 from tl_dyck.tasks.draws import of_mixed_lengths
 
@@ -148,6 +148,7 @@ def closing_accuracy(
     """Measure a model on every closing bracket of `n` strings; see `DyckTask.closing_accuracy`."""
     language = distribution.language
     check_predicts(model, language)
+    check_finite(model)
     tokens, weights = closing_strings(
         distribution, lengths, mode, n=n, generator=torch.Generator().manual_seed(seed)
     )
