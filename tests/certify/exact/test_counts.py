@@ -46,7 +46,9 @@ def emissions(graph: StringGraph, group: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("lattice", ["free", "edits"])
-@np.errstate(invalid="ignore")  # as where it is called: no path of the group may lead on from a node
+@np.errstate(
+    invalid="ignore"
+)  # as where it is called: no path of the group may lead on from a node
 def test_paths_are_counted_and_summed_as_when_listed(
     lattice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
