@@ -35,17 +35,21 @@ def test_a_norm_in_single_precision_holds_what_any_error_makes_of_it():
         across = rng.normal(size=8)
         across -= across.mean()
         across -= across @ v[0] / (v[0] @ v[0]) * v[0]
-        error = 1e-4 * size * 8**0.5
-        moved = v[0].astype(np.float64) + error * across / np.linalg.norm(across)
-        bound = Rounded(v, np.array([error])).normed(0.0)
+        length = np.linalg.norm(v[0].astype(np.float64))
 
         def normed(x):
             x = x - x.mean()
             return x / np.sqrt((x**2).mean())
 
-        apart = np.linalg.norm(normed(moved) - normed(v[0].astype(np.float64)))
-        assert apart <= bound.error[0]
-        assert bound.error[0] >= 1.0005 * error / normed_size(v)
+        for share in (1e-4, 0.3, 0.9):  # of |v|: the nearest that turns it most stands across
+            error = share * length
+            turned = (1 - share**2) * v[0].astype(np.float64)
+            turned += share * (1 - share**2) ** 0.5 * length * across / np.linalg.norm(across)
+            bound = Rounded(v, np.array([error])).normed(0.0)
+            apart = np.linalg.norm(normed(turned) - normed(v[0].astype(np.float64)))
+            assert apart <= bound.error[0]
+            assert bound.error[0] >= 1.0005 * error / normed_size(v)
+            assert bound.error[0] <= 1.01 * error / normed_size(v) / (1 - share) + 1e-5
 
 
 @pytest.mark.parametrize("shape", [(3, 7), (7, 3), (40, 40)])
