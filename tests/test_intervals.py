@@ -26,6 +26,7 @@ from tl_dyck.intervals import (
     left_out,
     mean,
     mean_over_pairs,
+    ratio_of_sums,
     regression,
     share,
     t_interval,
@@ -185,6 +186,18 @@ def test_the_runs_of_a_seed_count_as_one():
     )
     uneven = mean([0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0], clusters=np.array([7, 3, 3, 3, 3, 3, 4]))
     assert (uneven.value, uneven.n) == (pytest.approx(1), 3)
+
+
+def test_seeds_of_which_there_are_unequal_numbers_have_the_error_of_a_ratio_of_sums():
+    """What seeds are off by is symmetric here, so that the interval is that of t."""
+    counts = np.array([1, 3, 1, 3, 2, 2, 1, 3])
+    off = np.array([1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.25, -0.25])  # of a seed's sum
+    seeds = np.repeat(np.arange(8), counts)
+    found = mean(7 + (off / counts)[seeds], clusters=seeds)
+    ratio, error = ratio_of_sums(7.0 * counts + off, counts.astype(float))
+    assert found.value == pytest.approx(ratio) == pytest.approx(7)
+    reach = stats.t.ppf(0.975, 7) * error
+    assert (found.low, found.high) == pytest.approx((7 - reach, 7 + reach))
 
 
 @pytest.mark.parametrize(("n", "samples"), [(8, 4000), (40, 400)])

@@ -1,7 +1,7 @@
 """Break one formula after the other, and see the tests named beside it fail: `make mutants`.
 
 Each entry of mutants.yaml replaces a text of a file, which must stand there once, by a wrong one.
-Exit status 1 if a mutant survives.
+Its tests must pass before. Exit status 1 if a mutant survives.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -86,22 +88,39 @@ def main() -> int:
     parser.add_argument("--only", default="", help="part of a file's name")
     arguments = parser.parse_args()
     mutants = [mutant for mutant in load() if arguments.only in mutant["file"]]
+    seconds: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(arguments.jobs) as pool:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(arguments.jobs):
             copies.put(copy(Path(place) / str(number)))
 
-        def tried(mutant: dict[str, Any]) -> bool:
+        def passed(tests: str) -> bool:
             folder = copies.get()
+            try:
+                return passes(folder, tests)
+            finally:
+                copies.put(folder)
+
+        def tried(mutant: dict[str, Any]) -> bool:
+            folder, begun = copies.get(), time.monotonic()
             try:
                 alive = survives(folder, mutant)
             finally:
                 copies.put(folder)
+                seconds[mutant["file"].rpartition("/")[0]] += time.monotonic() - begun
             change = f"{mutant['is'].strip()}  →  {mutant['becomes'].strip()}"
             print(f"{'SURVIVES' if alive else 'dies':8}  {mutant['file']}: {change}", flush=True)
             return alive
 
+        tests = sorted({mutant["tests"] for mutant in mutants})
+        failing = [
+            each for each, whole in zip(tests, pool.map(passed, tests), strict=True) if not whole
+        ]
+        if failing:
+            raise SystemExit(f"these fail, or are too slow, with nothing broken: {failing}")
         alive = sum(pool.map(tried, mutants))
+    for folder, spent in sorted(seconds.items()):
+        print(f"{spent:8.0f} s  {folder}")
     print(f"{len(mutants) - alive} of {len(mutants)} mutants die")
     return int(alive > 0)
 

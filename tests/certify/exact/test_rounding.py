@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.certify.exact.rational import exact
 from tests.certify.oracles import READOUTS, random_rnn
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Ball
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.exact.single import Rounded, is_plain
+from tl_dyck.certify.exact.single import Layer, Rounded, is_plain
 from tl_dyck.certify.language.automata import Answers, Margins
 from tl_dyck.certify.language.counted import Counted
 from tl_dyck.certify.objectives import Objectives
@@ -34,17 +35,40 @@ def test_a_norm_in_single_precision_holds_what_any_error_makes_of_it():
         across = rng.normal(size=8)
         across -= across.mean()
         across -= across @ v[0] / (v[0] @ v[0]) * v[0]
-        error = 1e-4 * size * 8**0.5
-        moved = v[0].astype(np.float64) + error * across / np.linalg.norm(across)
-        bound = Rounded(v, np.array([error])).normed(0.0)
+        length = np.linalg.norm(v[0].astype(np.float64))
 
         def normed(x):
             x = x - x.mean()
             return x / np.sqrt((x**2).mean())
 
-        apart = np.linalg.norm(normed(moved) - normed(v[0].astype(np.float64)))
-        assert apart <= bound.error[0]
-        assert bound.error[0] >= 1.0005 * error / normed_size(v)
+        for share in (1e-4, 0.3, 0.9):  # of |v|: the nearest that turns it most stands across
+            error = share * length
+            turned = (1 - share**2) * v[0].astype(np.float64)
+            turned += share * (1 - share**2) ** 0.5 * length * across / np.linalg.norm(across)
+            bound = Rounded(v, np.array([error])).normed(0.0)
+            apart = np.linalg.norm(normed(turned) - normed(v[0].astype(np.float64)))
+            assert apart <= bound.error[0]
+            assert bound.error[0] >= 1.0005 * error / normed_size(v)
+            assert bound.error[0] <= 1.01 * error / normed_size(v) / (1 - share) + 1e-5
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (7, 3), (40, 40)])
+def test_a_layer_in_single_precision_holds_what_any_error_makes_of_it(shape):
+    """Along its largest singular vector an error grows most; and it is said to grow little more."""
+    rng = np.random.default_rng(0)
+    for error in (0.0, 1e-3, 10.0):
+        weight, bias = rng.normal(size=shape), rng.normal(size=shape[1])
+        v = rng.normal(size=(1, shape[0])).astype(np.float32)
+        along, sizes, _ = np.linalg.svd(weight)
+        moved = exact(v[0]) + exact(error * along[:, 0] * (1 - 1e-12))
+        found = Layer(weight, bias)(Rounded(v, np.array([error])))
+        apart = moved @ exact(weight) + exact(bias) - exact(found.mid[0])
+        assert (apart * apart).sum() <= Fraction(found.error[0]) ** 2
+        rounding = 1e-4 * (np.linalg.norm(weight) * np.linalg.norm(v) + np.linalg.norm(bias))
+        assert found.error[0] <= 1.3 * error * sizes[0] + rounding
+        both = found.plus(found)
+        assert (2 * apart @ (2 * apart)) <= Fraction(both.error[0]) ** 2
+        assert both.error[0] <= 2 * found.error[0] + rounding
 
 
 def normed_size(v: np.ndarray) -> float:

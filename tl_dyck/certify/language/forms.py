@@ -118,8 +118,9 @@ class Form:
         return result, error[:, None], rho[:, None]
 
     def worst_error(self, top: Array, least: Array) -> tuple[Array, Array]:
-        """Bounds of the errors of F and ρ wherever m is at most that of `top`, and ρ ≥ `least`.
+        """Bounds of the errors of F and ρ wherever m is at most that of `top`, and |u| ≥ `least`.
 
+        With a norm, `least` must be above the floor C Z that `top` has: ρ is taken to be |u|.
         That of F holds for whatever is computed from the constants with no more operations.
         """
         if self.has_norm:
