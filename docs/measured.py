@@ -181,7 +181,7 @@ def findings() -> Mapping[str, Callable[..., Any]]:
         for name, function in vars(module).items()
         if inspect.isfunction(function)
         and name.startswith("_")
-        and function.__annotations__.get("return") == "list[Finding]"
+        and function.__annotations__.get("return") == "Iterator[Finding]"
     }
 
 

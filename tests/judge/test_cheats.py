@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tl_dyck.judge import ABOUT_HEADS, KINDS, built_cases, judge, make_case, trained_cases
+from tl_dyck.judge import ABOUT_HEADS, KINDS, built_cases, judge, make_case, pose, trained_cases
 from tl_dyck.judge.cheats import bounds, norms
 from tl_dyck.judge.facts import Enumeration, head_facts
 from tl_dyck.judge.scores import auroc, score_table
@@ -117,17 +117,16 @@ def test_who_knows_all_but_which_circuit_is_heard_knows_little(
     """He says how often the answer is yes in a model and its mirror: they share all but W_U."""
     room: Any = trained_cases if kind == "trained" else built_cases
     make = trained_cases.train_case if kind == "trained" else built_cases.construct_case
-    posed: list[tuple[Any, Any]] = []
-    pose = room.pose
+    mirrors: list[Any] = []
 
-    def watched(*given: Any) -> Any:
-        posed.append((given[1], given[4]))
-        return pose(*given)
+    def about_heads(mirror: Enumeration) -> Any:
+        mirrors.append(mirror.model)
+        return pose.about_heads(mirror)
 
-    monkeypatch.setattr(room, "pose", watched)
+    monkeypatch.setattr(room, "about_heads", about_heads)
     for seed in range(1 if kind == "trained" else 2):
         case, facts = make(kind, seed, {})
-        model, mirror = posed[-1]
+        model, mirror = case.model, mirrors[-1]
         mine, other = model.state_dict(), mirror.state_dict()
         assert [name for name in mine if not torch.equal(mine[name], other[name])] == [
             "unembed.W_U"

@@ -14,7 +14,8 @@ from tl_dyck.judge import Fact, Question, make_case
 from tl_dyck.judge.cheats import norms_along
 from tl_dyck.judge.edges import Edge
 from tl_dyck.judge.facts import Enumeration, depth_facts
-from tl_dyck.judge.parts import PARTS, evened, is_feature
+from tl_dyck.judge.parts import PARTS, is_feature
+from tl_dyck.judge.pose import even_out
 from tl_dyck.judge.suites import SUITES
 from tl_dyck.kit.registry import UnknownNameError
 
@@ -155,11 +156,12 @@ def test_which_are_chosen_is_drawn() -> None:
     facts = [Fact(Question("edge", (at,)), at > 1, "") for at in range(20)]
     chosen = set()
     for seed in range(200):
-        found = evened(facts, torch.Generator().manual_seed(seed), lambda fact: fact.question.kind)
+        generator = torch.Generator().manual_seed(seed)
+        found = even_out(facts, generator, lambda fact: fact.question.kind)
         assert sorted(fact.answer for fact in found) == [False, False, True, True]
         chosen |= {fact.question.target[0] for fact in found}
     assert chosen == {*range(20)}  # no place says how likely an answer is
-    assert evened(facts[2:], torch.Generator(), lambda fact: "all") == []
+    assert even_out(facts[2:], torch.Generator(), lambda fact: "all") == []
 
 
 def test_parts_are_asked_of_models_of_their_own() -> None:

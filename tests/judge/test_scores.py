@@ -32,7 +32,7 @@ from tl_dyck.judge import (
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.cheats import broken
 from tl_dyck.judge.run import load_judgement
-from tl_dyck.judge.scores import auroc, most_misleading, score_table, told
+from tl_dyck.judge.scores import auroc, most_misleading, oracle_rows, score_table
 from tl_dyck.judge.suites import DEVELOPMENT, HELD_OUT, SUITES
 from tl_dyck.kit.check import WrongTypeError, WrongValueError
 from tl_dyck.kit.registry import UnknownNameError
@@ -172,7 +172,7 @@ def test_the_most_misleading_question_is_furthest_on_the_wrong_side() -> None:
 
 def test_the_oracle_is_told_all() -> None:
     sealed = sealed_case("stack", 1)
-    rows = told(sealed)
+    rows = oracle_rows(sealed)
     assert [row["answer"] for row in rows] == [fact.answer for fact in sealed.facts]
     assert [row["score"] > 0 for row in rows] == [fact.answer for fact in sealed.facts]
     assert "oracle" not in methods.names()  # no method is told

@@ -46,7 +46,7 @@ def with_key(seed: int, key: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _made(kind: str, seed: int, knobs: tuple[tuple[str, Any], ...]) -> SealedCase:
+def _make_once(kind: str, seed: int, knobs: tuple[tuple[str, Any], ...]) -> SealedCase:
     return SealedCase(kind, seed, *_MAKERS[kind](kind, seed, dict(knobs)))
 
 
@@ -60,7 +60,7 @@ def sealed_case(kind: str, seed: int, **knobs: Any) -> SealedCase:
     key = 0
     if isinstance(seed, int) and not isinstance(seed, bool) and _SEEDS <= seed < KEYS * _SEEDS:
         key, seed = divmod(seed, _SEEDS)
-    return _made(kind, with_key(check_seed(seed), key), tuple(sorted(knobs.items())))
+    return _make_once(kind, with_key(check_seed(seed), key), tuple(sorted(knobs.items())))
 
 
 @checked

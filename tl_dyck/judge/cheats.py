@@ -38,7 +38,7 @@ def promised(column: str) -> Promise | None:
     """What no cheat has more of, nor a learner that sees all but what models do; None if nothing.
 
     Of heads the AUROC is proved: who knows all but the readout has 0.75 at most, in the mean over
-    suites, see `tl_dyck.judge.built_cases._mirrored`. The best of many learners is a little above
+    suites, see `tl_dyck.judge.pose.thin_by_mirror`. The best of many learners is a little above
     its mean, and is given no room for that. The same holds of edges, depth and features, of which
     it is not proved. Of a token it is 0.80. That one, and the ends of intervals, were set after
     figures had been seen: alarms, and no more. Nothing is promised of "stack" and "same", which
@@ -97,7 +97,7 @@ def norms(model: Any) -> pd.DataFrame:
     raw = np.array(rows)
     size = np.log(raw[:, :9] + 1e-9)
     tiled = np.tile(sizes, (len(raw), 1))
-    alike = [_alike(spaces, at) for at in range(len(spaces))]
+    alike = [_overlaps(spaces, at) for at in range(len(spaces))]
     table = np.hstack([size, size - size.max(0), raw[:, 9:], tiled, np.array(places), alike])
     return pd.DataFrame(table).add_prefix("norm_").assign(target=names)
 
@@ -109,7 +109,7 @@ def _space(moves: Tensor) -> Tensor:
     return basis
 
 
-def _alike(spaces: Sequence[Tensor], at: int) -> list[float]:
+def _overlaps(spaces: Sequence[Tensor], at: int) -> list[float]:
     """How alike one space and each other are, 0 to 1: the mean, the largest, how many above 0.5."""
     found = [
         float((spaces[at] @ other.T).norm() ** 2) / min(len(other), len(spaces[at]))
@@ -161,7 +161,7 @@ def bounds(told: pd.DataFrame, weights: pd.DataFrame) -> pd.DataFrame:
     """What can be had without looking at how a model computes.
 
     Args:
-        told: all facts, as `tl_dyck.judge.scores.told`.
+        told: all facts, as `tl_dyck.judge.scores.oracle_rows`.
         weights: as `norms` and `norms_along`, with ``case``.
 
     Returns:
@@ -200,12 +200,12 @@ def _by_others(features: pd.DataFrame, answers: pd.Series, folds: NDArray[np.int
     random = np.random.default_rng(0)
     for fold in np.unique(folds):
         test = folds == fold
-        trees = [grown(x[~test], y[~test], random) for _ in range(_TREES)]
+        trees = [grow_tree(x[~test], y[~test], random) for _ in range(_TREES)]
         said[test] = np.mean([asked(tree, x[test]) for tree in trees], axis=0)
     return said
 
 
-def grown(x: Floats, y: Floats, random: np.random.Generator) -> Tree:
+def grow_tree(x: Floats, y: Floats, random: np.random.Generator) -> Tree:
     """An extremely randomised tree (Geurts et al. 2006): at each node the best of random cuts.
 
     Args:
@@ -228,8 +228,8 @@ def grown(x: Floats, y: Floats, random: np.random.Generator) -> Tree:
     return (
         best,
         float(cuts[best]),
-        grown(x[left], y[left], random),
-        grown(x[~left], y[~left], random),
+        grow_tree(x[left], y[left], random),
+        grow_tree(x[~left], y[~left], random),
     )
 
 

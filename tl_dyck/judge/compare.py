@@ -9,7 +9,7 @@ import pandas as pd
 
 from tl_dyck.intervals import estimate
 from tl_dyck.judge.protocol import KINDS
-from tl_dyck.judge.scores import N_BOOTSTRAP, resampled
+from tl_dyck.judge.scores import N_BOOTSTRAP, resample
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.registry import unknown_name
 
@@ -48,7 +48,7 @@ def compare_methods(
     found = []
     for kind in (kind for kind in KINDS if kind in kinds):
         those = shared[shared.get_level_values("question") == kind]
-        rates, drawn, n = resampled([each.loc[those].reset_index() for each in both], n_bootstrap)
+        rates, drawn, n = resample([each.loc[those].reset_index() for each in both], n_bootstrap)
         row: dict[str, Any] = {"question": kind, "cases": n, "n": len(those)}
         for name in rates[0]:
             gaps = np.array([a[name] - b[name] for a, b in zip(*drawn, strict=True)])

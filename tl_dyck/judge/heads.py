@@ -204,7 +204,7 @@ class Workshop:
         reader: str = "linear",
         *,
         q: float = 0.5,
-        heard: int = 0,
+        closer: int = 0,
     ) -> DyckTransformer:
         """A model with these heads; every head's inner basis is turned at random.
 
@@ -213,7 +213,7 @@ class Workshop:
             reader: "linear": the logit of a closing bracket grows with what its coordinate holds;
                 "step": it knows zero from more only, and is flat elsewhere.
             q: probability of an opening bracket.
-            heard: which circuit closes brackets; of two models that differ in this alone, all but
+            closer: which circuit closes brackets; of two models that differ in this alone, all but
                 the unembedding is the same.
         """
         k, deepest = self.language.n_types, self.language.max_depth
@@ -236,7 +236,7 @@ class Workshop:
         for block, heads in zip(model.blocks, layers, strict=True):
             for index, head in enumerate(heads):
                 self._write(block.attn, index, head, d_head)
-        closes, opens = self.circuits[heard], self.circuits[1 - heard]
+        closes, opens = self.circuits[closer], self.circuits[1 - closer]
         unit = 0
         for circuit in self.circuits:
             unit = write_reader(model.blocks[-1].mlp, self.states, circuit, reader, unit)

@@ -6,7 +6,7 @@ by its model, since of each there are as many yes as no.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.judge.built_cases import CONSTRUCTED, construct_case, generator_of, small_task
+from tl_dyck.judge.built_cases import CONSTRUCTED, build
 from tl_dyck.judge.edges import Edge, edge_facts
-from tl_dyck.judge.facts import TIE, Enumeration, depth_facts
+from tl_dyck.judge.facts import TIE, depth_facts
 from tl_dyck.judge.heads import Workshop
+from tl_dyck.judge.pose import (
+    Kind,
+    choose,
+    even_out,
+    every_prefix,
+    generator_of,
+    pose,
+    small_task,
+)
 from tl_dyck.judge.protocol import Case, Fact, JudgeError, Question
 from tl_dyck.judge.trained_cases import trained_models
 from tl_dyck.kit.registry import unknown_name
@@ -48,63 +57,28 @@ def parts_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
         given: fields of the models' own that are not drawn; of "levels" none.
     """
     generator = generator_of(kind, seed)
-    make: Callable[..., tuple[Case, list[Fact]]] = {
-        "built-edges": _built_edges, "levels": _levels, "features": _features
-    }.get(kind, _trained_edges)  # fmt: skip
+    make = {"levels": _levels, "features": _features}.get(kind, _edges)
     return make(kind, seed, given, generator)
-
-
-def evened(
-    facts: Sequence[Fact], generator: torch.Generator, group: Callable[[Fact], Hashable]
-) -> list[Fact]:
-    """As many yes as no of each group, drawn; none of a group in which all agree."""
-    groups: dict[Hashable, tuple[list[Fact], list[Fact]]] = {}
-    for fact in facts:
-        groups.setdefault(group(fact), ([], []))[fact.answer].append(fact)
-    found = []
-    for sides in groups.values():
-        for side in sides:
-            order = torch.randperm(len(side), generator=generator).tolist()
-            found += [side[at] for at in order[: min(map(len, sides))]]
-    return found
-
-
-def _posed(
-    model: Any,
-    task: Any,
-    generator: torch.Generator,
-    facts: Callable[[Enumeration], list[Fact]],
-    group: Callable[[Fact], Hashable],
-) -> tuple[Case, list[Fact]]:
-    """A case of a model with facts of one kind, evened."""
-    length, language = max(task.train_lengths), task.language
-    world = Enumeration(model, language, length, task.distribution)
-    strings = task.distribution.sample(_N_TOKENS, length, mode="prefix", generator=generator)
-    begin = torch.full((len(strings), 1), language.bos_token)
-    case = Case(model, task, length, torch.cat([begin, strings], 1))
-    return case, evened(facts(world), generator, group)
 
 
 # --- edges ----------------------------------------------------------------------------------------
 
 
-def _of_edge(fact: Fact) -> str:
-    return Edge(*fact.question.target).kind
-
-
-def _built_edges(
+def _edges(
     kind: str, seed: int, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Case, list[Fact]]:
-    case, _ = construct_case(_BUILT[seed % len(_BUILT)], seed, given)
-    return _posed(case.model, case.task, generator, edge_facts, _of_edge)
+    if kind == "built-edges":
+        built = build(_BUILT[seed % len(_BUILT)], seed, given)
+        world, task = built.world, built.task
+    else:
+        layers = {"n_layers": 1 + seed % 2}
+        model, _, task = trained_models({**layers, **given, "block": _BLOCKS[kind]}, generator)
+        world = every_prefix(model, task)
+    return pose(world, task, generator, Kind(lambda world, _: edge_facts(world), _thin_edges))
 
 
-def _trained_edges(
-    kind: str, seed: int, given: Mapping[str, Any], generator: torch.Generator
-) -> tuple[Case, list[Fact]]:
-    layers = {"n_layers": 1 + seed % 2}
-    model, _, task = trained_models({**layers, **given, "block": _BLOCKS[kind]}, generator)
-    return _posed(model, task, generator, edge_facts, _of_edge)
+def _thin_edges(facts: Sequence[Fact], generator: torch.Generator) -> list[Fact]:
+    return even_out(facts, generator, lambda fact: Edge(*fact.question.target).kind)
 
 
 # --- depth ----------------------------------------------------------------------------------------
@@ -123,17 +97,17 @@ def _levels(
         raise unknown_name("knob of a case", name, [])
     language = DyckLanguage(*((2, 3), (2, 4), (3, 3))[seed % 3])
     shop = Workshop(language, generator, positions=True)
-    first = int(torch.randint(2, (1,), generator=generator))
+    first = choose(generator, (0, 1))
     heads = []
     for place, t in enumerate(torch.randperm(language.n_types, generator=generator).tolist()):
         gap = 20.0 + 10.0 * float(torch.rand(1, generator=generator))
         slots = [slot for slot in shop.slots() if slot[0] == t]
         heads.append(shop.head(shop.top(gap), slots, (first + place) % 2, pairs=False, flat=True))
     mixed = torch.randperm(len(heads), generator=generator).tolist()
-    heard = int(torch.randint(2, (1,), generator=generator))
-    model = shop.model([[heads[at] for at in mixed]], heard=heard)
+    model = shop.model([[heads[at] for at in mixed]], closer=choose(generator, (0, 1)))
     task = small_task(language.n_types, language.max_depth)
-    return _posed(model, task, generator, depth_facts, lambda fact: fact.question.kind)
+    depth = Kind(lambda world, _: depth_facts(world), even_out)
+    return pose(every_prefix(model, task), task, generator, depth)
 
 
 # --- features -------------------------------------------------------------------------------------
@@ -146,27 +120,28 @@ def _features(
 
     The others are the same, turned at random within what they span.
     """
-    built = {"n_layers": 1, "reader": "linear", "drift": 0.0, **given}
-    case, _ = construct_case(("uniform", "balanced", "backup")[seed % 3], seed, built)
-    _disguise(case.model, generator)
-    world = Enumeration(case.model, case.task.language, case.length, case.task.distribution)
+    given = {"n_layers": 1, "reader": "linear", "drift": 0.0, **given}
+    built = build(("uniform", "balanced", "backup")[seed % 3], seed, given)
+    case, _ = pose(built.world, built.task, built.generator)
+    add_noise(case.model, generator)
+    world = every_prefix(case.model, case.task)
     with torch.no_grad():
         _, cache = case.model.run_with_cache(world.tokens)
     held = open_brackets(world.language, world.tokens)
     facts: list[Fact] = []
     directions: list[Tensor] = []
     for head in range(case.model.cfg.n_heads):
-        true, z = _written(case, head), cache["blocks.0.attn.hook_z"][:, :, head]
+        true, z = value_directions(case, head), cache["blocks.0.attn.hook_z"][:, :, head]
         if len(true) < 2 or not all(is_feature(z @ direction, held) for direction in true):
             continue  # as where only the top is seen
-        for direction in (*true, *_turned(true, generator)):
+        for direction in (*true, *rotate(true, generator)):
             answer = is_feature(z @ direction, held)
             question = Question("feature", (0, head, len(directions)))
             facts.append(Fact(question, answer, "enumerated"))
             directions.append(direction)
     if not facts:
         raise JudgeError("no head of this model holds two features")
-    chosen = evened(facts, generator, lambda fact: fact.question.target[:2])
+    chosen = even_out(facts, generator, lambda fact: fact.question.target[:2])
     # at places that are drawn, since the true ones were found first; and no others are shown
     places = torch.randperm(len(chosen), generator=generator).tolist()
     shown = [directions[fact.question.target[2]] for fact in (chosen[at] for at in places)]
@@ -178,7 +153,7 @@ def _features(
 
 
 @torch.no_grad()
-def _disguise(model: Any, generator: torch.Generator) -> None:
+def add_noise(model: Any, generator: torch.Generator) -> None:
     """Add to W_V and W_O what no closing bracket hangs on, so that no norm tells a direction.
 
     To W_V on coordinates that are zero before the only layer; to W_O where neither a unit reads
@@ -224,7 +199,7 @@ def is_feature(part: Float[Tensor, "n pos"], held: Bool[Tensor, "slots n pos"]) 
     return bool((part >= -TIE).all()) and any(bool((positive == slot).all()) for slot in held)
 
 
-def _written(case: Case, head: int) -> Tensor:
+def value_directions(case: Case, head: int) -> Tensor:
     """Directions in which a head's values of opening brackets lie, one for each, unit vectors."""
     table, language = case.model.embed.table, case.task.language
     values = table @ case.model.blocks[0].attn.W_V[head].detach()  # token, depth, d_head
@@ -234,7 +209,7 @@ def _written(case: Case, head: int) -> Tensor:
     return told
 
 
-def _turned(true: Float[Tensor, "n d"], generator: torch.Generator) -> Tensor:
+def rotate(true: Float[Tensor, "n d"], generator: torch.Generator) -> Tensor:
     """As many orthonormal directions of the same span, none of them close to one of these."""
     for _ in range(_TRIES):
         drawn = torch.randn(len(true), len(true), generator=generator, dtype=true.dtype)

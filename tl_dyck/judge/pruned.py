@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from tl_dyck.judge.built_cases import generator_of, pose, small_task
 from tl_dyck.judge.facts import answers_alike
 from tl_dyck.judge.heads import Workshop
+from tl_dyck.judge.pose import choose, every_prefix, generator_of, pose, small_task
 from tl_dyck.judge.protocol import Case, Fact, Question
 from tl_dyck.kit.environment import one_thread
 from tl_dyck.kit.registry import unknown_name
@@ -57,9 +57,8 @@ def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
             order = torch.arange(language.d_vocab)
             order[1 : language.n_brackets : 2] = order[1 : language.n_brackets : 2].roll(1)
             other.unembed.W_U.copy_(other.unembed.W_U[:, order])
-    names = ("W_Q", "W_K", "W_V")
-    drawn = names[int(torch.randint(len(names), (1,), generator=generator))]
-    shared = given.get("shared", f"blocks.1.attn.{drawn}")
+    matrix = choose(generator, ("W_Q", "W_K", "W_V"))
+    shared = given.get("shared", f"blocks.1.attn.{matrix}")
     network = random_network(
         target,
         other,
@@ -71,6 +70,6 @@ def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
     plan = Plan.of(target, other, idle=1)
     a, b = (prune(each, network, plan, shared).model for each in (target, other))
     task = small_task(2, 2, _LENGTH)
-    case, _ = pose(f"{kind}-{seed}", a, task, generator)
+    case, _ = pose(every_prefix(a, task, f"{kind}-{seed}"), task, generator)
     alike = answers_alike(a, b, language, _LENGTH)
     return replace(case, other=b), [Fact(Question("same", (_LENGTH,)), alike, "enumerated")]

@@ -14,7 +14,7 @@ from tl_dyck.judge.cases import sealed_case, with_key
 from tl_dyck.judge.cheats import bounds, norms, norms_along
 from tl_dyck.judge.code import code_digest
 from tl_dyck.judge.protocol import COLUMNS, CONTROLS, JudgeError, methods
-from tl_dyck.judge.scores import ask, score_table, told
+from tl_dyck.judge.scores import ask, oracle_rows, score_table
 from tl_dyck.judge.suites import SUITES, Suite
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError
@@ -163,7 +163,7 @@ class JudgeJob:
         sealed = sealed_case(
             self.kind, with_key(seed, int("0" if self.key is None else self.key, 16))
         )
-        rows = [{"method": "oracle", **row} for row in told(sealed)]
+        rows = [{"method": "oracle", **row} for row in oracle_rows(sealed)]
         for name in self.methods:
             rows += [{"method": name, **row} for row in ask(name, methods.get(name), sealed)]
         case = sealed.copy()

@@ -77,7 +77,7 @@ def judge_method(
     for kind, seed in _pairs(suite):
         sealed = sealed_case(kind, seed)
         rows += ask(name, function, sealed)
-        asked += told(sealed)
+        asked += oracle_rows(sealed)
     if not rows:
         raise JudgeError(
             f"method {name!r} answers no question of these cases: it gave None for all, or numbers "
@@ -140,8 +140,8 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
             who = f"method {name!r}, asked {kind!r} about {sealed.name},"
             with (
                 seeded(sealed.name, kind),
-                _counted(embedding) as passes,
-                _blamed(who),
+                _count_passes(embedding) as passes,
+                _blame(who),
             ):
                 started = time.perf_counter()
                 scores = checked_answers(
@@ -165,7 +165,7 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
     return rows
 
 
-def told(sealed: SealedCase) -> list[dict[str, Any]]:
+def oracle_rows(sealed: SealedCase) -> list[dict[str, Any]]:
     """What who knows all would say: as `ask`, a row for every fact."""
     return [
         {
@@ -194,7 +194,7 @@ def _row(sealed: SealedCase, fact: Fact) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _blamed(who: str) -> Iterator[None]:
+def _blame(who: str) -> Iterator[None]:
     """What a method raises has its name; a full disk is nobody's fault."""
     try:
         yield
@@ -208,7 +208,7 @@ def _blamed(who: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _counted(kind: type) -> Iterator[list[int]]:
+def _count_passes(kind: type) -> Iterator[list[int]]:
     """Count how often a model is run, by calls of an embedding of that kind."""
     passes = [0]
 
@@ -265,7 +265,7 @@ def score_table(
     Args:
         rows: of one method or several.
         n_bootstrap: resamples, for intervals.
-        asked: rows of all questions, as `told`; None if that is not known.
+        asked: rows of all questions, as `oracle_rows`; None if that is not known.
 
     Returns:
         Indexed by method and question, a kind, or a kind of trained models (`OF_TRAINED`), which
@@ -318,14 +318,14 @@ def _counts(asked: pd.DataFrame) -> dict[str, int]:
 
 def _with_intervals(group: pd.DataFrame, n_bootstrap: int) -> dict[str, Estimate]:
     """Rates and their intervals; resampled are cases, with all their questions."""
-    rates, drawn, n = resampled([group], n_bootstrap)
+    rates, drawn, n = resample([group], n_bootstrap)
     return {
         name: estimate(value, np.array([each[name] for each in drawn[0]]), n, widened=True)
         for name, value in rates[0].items()
     }
 
 
-def resampled(
+def resample(
     groups: Sequence[pd.DataFrame], n_bootstrap: int
 ) -> tuple[list[dict[str, float]], list[list[dict[str, float]]], int]:
     """Rates of rows of the same cases: of all, and of the same resampled cases; number of cases.

@@ -10,9 +10,18 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from tl_dyck.judge.built_cases import generator_of, pose, small_task, with_length_facts
 from tl_dyck.judge.facts import all_prefixes, margins
 from tl_dyck.judge.heads import reorder
+from tl_dyck.judge.pose import (
+    TOKENS,
+    about_heads,
+    ask_at_length,
+    choose,
+    every_prefix,
+    generator_of,
+    pose,
+    small_task,
+)
 from tl_dyck.judge.protocol import Case, Fact
 from tl_dyck.kit.check import check_integer_fields, check_number
 from tl_dyck.kit.environment import one_thread
@@ -53,8 +62,9 @@ def train_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
     """A case of one of `TRAINED`, and its facts: of the first of `trained_models`."""
     generator = generator_of(kind, seed)
     model, mirror, task = trained_models(given, generator)
-    case, facts = pose(f"{kind}-{seed}", model, task, generator, mirror)
-    return with_length_facts(case, facts, exact=False)
+    world = every_prefix(model, task, f"{kind}-{seed}")
+    case, facts = pose(world, task, generator, about_heads(every_prefix(mirror, task)), TOKENS)
+    return ask_at_length(case, facts, exact=False)
 
 
 @one_thread()
@@ -73,7 +83,7 @@ def trained_models(
             the first group), block ("eq6" or "gpt"); else drawn. n_layers, else 1.
         generator: of everything that is drawn.
     """
-    sizes = _drawn(given, generator)
+    sizes = draw_sizes(given, generator)
     task = small_task(sizes.n_types, sizes.max_depth)
     states = 2 * sizes.n_types * sizes.max_depth + 1
     config = DyckTransformerConfig(
@@ -100,17 +110,15 @@ def trained_models(
     return *models, task
 
 
-def _drawn(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
-    def choice(values: tuple[Any, ...]) -> Any:
-        return values[int(torch.randint(len(values), (1,), generator=generator))]
-
-    k, deepest = choice(((2, 2), (2, 3), (3, 2)))
+def draw_sizes(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
+    """The sizes, drawn where they are not given; what is given changes no other."""
+    k, deepest = choose(generator, ((2, 2), (2, 3), (3, 2)))
     drawn = {
         "n_types": k,
         "max_depth": deepest,
-        "n_heads": choice((2, 3, 4)),
+        "n_heads": choose(generator, (2, 3, 4)),
         "true_share": float(torch.rand(1, generator=generator)) * 0.999,
-        "block": choice(("eq6", "gpt")),
+        "block": choose(generator, ("eq6", "gpt")),
         "n_layers": 1,
     }
     for name in given:

@@ -65,16 +65,16 @@ class _Entry:
     Attributes:
         item: what was registered.
         summary: the line for listings.
-        settled: whether its entry point, if there is one, has been loaded or replaced on purpose.
         replaces: whether it took the name over from another; None if no code registered it.
+        settled: whether it need not be held against an entry point of its name any more.
         told: what it came from, if it came with work.
         value: what `item` is when it is looked up.
     """
 
     item: Any
     summary: str
-    settled: bool = False
     replaces: bool | None = None
+    settled: bool = False
     told: Told | None = None
     value: Any = None
 
@@ -140,7 +140,16 @@ class Registry(Generic[T]):
             )
 
         def decorate(item: Item) -> Item:
-            self._add(name, item, summary, replace=replace)
+            self.check(name, item)
+            entry = self._entries.get(name)
+            if replace or entry is None:
+                if not replace:
+                    self._refuse_announced(name, item)
+                entry = _Entry(item, _first_line(item), settled=replace)
+                self._entries[name] = entry
+            elif entry.item is not item:
+                raise self._taken(name, entry.item, described(item))
+            entry.summary, entry.replaces = summary or entry.summary, replace
             return item
 
         return decorate
@@ -148,7 +157,7 @@ class Registry(Generic[T]):
     @checked
     def include(self, name: str, item: T, summary: str) -> None:
         """Have what the library itself brings under a name, as if it were announced."""
-        self._add(name, item, summary, announced=True)
+        self._entries[name] = _Entry(item, summary)
 
     @checked
     def get(self, name: str) -> T:
@@ -230,14 +239,19 @@ class Registry(Generic[T]):
     def _entry(self, name: str) -> _Entry:
         self._listen(name)
         entry = self._entries.get(name)
-        if entry is None or not entry.settled:
-            point = self._entry_point(name)
-            if point is not None:
-                self._add(name, self._load(point), "", announced=True)
-            elif entry is None:
-                raise unknown_name(self.kind, name, self.names())
-            entry = self._entries[name]
-            entry.settled = True
+        if entry is not None and entry.settled:
+            return entry
+        point = self._entry_point(name)
+        if point is not None:
+            item = self._load(point)
+            self.check(name, item)
+            if entry is None:
+                entry = self._entries[name] = _Entry(item, _first_line(item))
+            if entry.item is not item:
+                raise self._taken(name, entry.item, f"{described(item)} of {_origin(point)}")
+        if entry is None:
+            raise unknown_name(self.kind, name, self.names())
+        entry.settled = True
         return entry
 
     def _listen(self, name: str) -> None:
@@ -251,36 +265,13 @@ class Registry(Generic[T]):
             item = told.load()
         except NotSentError as error:
             raise RegistryError(f"{self.kind} {name!r}: {error}") from error
-        self._add(name, item, told.summary, replace=True)
-        self._entries[name].told = told
+        self._entries[name] = _Entry(item, told.summary, replaces=True, settled=True, told=told)
 
-    def _add(
-        self,
-        name: str,
-        item: Any,
-        summary: str,
-        *,
-        replace: bool = False,
-        announced: bool = False,
-    ) -> None:
-        self.check(name, item)
-        entry = self._entries.get(name)
-        same = entry is not None and entry.item is item
-        if not (replace or announced or (entry is not None and entry.settled)):
-            self._refuse_announced(name, item)
-        if entry is not None and not (replace or same):
-            raise RegistryError(
-                f"{self.kind} {name!r} is already registered as {described(entry.item)}, so "
-                f"it cannot also be {described(item)}. Choose another name, "
-                "or pass replace=True to take it over."
-            )
-        if entry is None or not same:
-            entry = self._entries[name] = _Entry(item, _first_line(item))
-        entry.summary = summary or entry.summary
-        if not announced:
-            entry.replaces = replace
-        if replace:
-            entry.settled, entry.value = True, None
+    def _taken(self, name: str, by: Any, other: str) -> RegistryError:
+        return RegistryError(
+            f"{self.kind} {name!r} is already registered as {described(by)}, so it cannot also be "
+            f"{other}. Choose another name, or pass replace=True to take it over."
+        )
 
     def _refuse_announced(self, name: str, item: Any) -> None:
         """Refuse a name that another package announces; its entry point is not loaded for that."""

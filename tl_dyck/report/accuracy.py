@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pandas as pd
 
@@ -33,17 +32,12 @@ def between(study: Study, measure: str, text: Callable[[float], str]) -> str:
 
 def intervals_of(study: Study) -> str:
     """What the intervals of the means over seeds are."""
-    return interval_words(_every_mean(study))
+    return interval_words(study.means)
 
 
 def again_of(study: Study) -> str:
     """What the prediction intervals beside them are."""
-    return again_words(_every_mean(study))
-
-
-def _every_mean(study: Study) -> list[dict[str, Any]]:
-    facts = [each for of in study.summary["families"].values() for each in of.values()]
-    return [each for each in facts if isinstance(each, dict)]
+    return again_words(study.means)
 
 
 def _own_strings(study: Study) -> str:

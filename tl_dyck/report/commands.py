@@ -31,6 +31,20 @@ def with_steps(options: TrainConfig, steps: int | None) -> TrainConfig:
     return replace(options, steps=steps, min_steps=min(options.min_steps, steps))
 
 
+def study_commands(study: Study) -> dict[str, str]:
+    """All that is done again with a study, by what that is."""
+    commands = {
+        "Train, measure and report again": study_command(study),
+        "This page from saved results, without training": report_command(study),
+        "Type strings of your own and see what these models do with them": play_command(
+            study, study.config.families[0]
+        ),
+    }
+    if study.proofs():
+        commands["Check every proof, without trusting what found it"] = check_command(study)
+    return commands
+
+
 def report_command(study: Study) -> str:
     """Make the report again, without training."""
     return command("report", study.folder.as_posix())

@@ -31,11 +31,21 @@ class HeadPatterns(NamedTuple):
 
 
 class Patterns(NamedTuple):
-    """The attention patterns of a study on its probe string, in the order of its families."""
+    """The attention patterns of a study on its probe string, in the order of its families.
+
+    Attributes:
+        text: the string.
+        seeds: of every family.
+        groups: a head each.
+        accuracy: of every model, by family and seed; of those that did not learn likewise.
+        learned: family and seed of those that learned.
+    """
 
     text: Text
     seeds: list[int]
     groups: list[HeadPatterns]
+    accuracy: dict[tuple[str, int], float]
+    learned: set[tuple[str, int]]
 
     def to_json(self) -> dict[str, Any]:
         """Return the data of the page's script: the string, and the maps of each group."""
@@ -92,16 +102,42 @@ def read_patterns(study: Study) -> Patterns:
             for head in range(n_heads)
         ]
     text = text_in(study.task.language, study.summary["probe_string"])
-    return Patterns(text=text, seeds=list(study.config.seeds), groups=groups)
+    accuracy = study.models.set_index(["family", "seed"])["accuracy"]
+    return Patterns(
+        text=text,
+        seeds=list(study.config.seeds),
+        groups=groups,
+        accuracy=accuracy.to_dict(),
+        learned={*accuracy.index[study.learned]},
+    )
 
 
-def pattern_figure(study: Study, patterns: Patterns) -> Figure:
+class PatternParts(NamedTuple):
+    """What a page shows of the patterns of a study.
+
+    Attributes:
+        example: two models that differ, for its summary.
+        figures: the string that hurts most, if any, and all seeds side by side.
+        data: of the page's script.
+    """
+
+    example: Html | None
+    figures: list[Figure | None]
+    data: dict[str, Any]
+
+
+def pattern_parts(study: Study) -> PatternParts:
+    """Read the patterns of a study, and make all that its page shows of them."""
+    patterns = read_patterns(study)
+    figures = [worst_string(study), _pattern_figure(study, patterns)]
+    return PatternParts(_example(patterns), figures, patterns.to_json())
+
+
+def _pattern_figure(study: Study, patterns: Patterns) -> Figure:
     """The patterns of every family, layer and head, all seeds side by side."""
     variation = {(row.family, row.layer): row for row in study.variation.itertuples()}
-    accuracy = study.models.set_index(["family", "seed"])["accuracy"].to_dict()
-    wide = min(
-        len(study.config.seeds), 8
-    )  # maps beside each other, half of them where there is less room
+    # maps beside each other, half of them where there is less room
+    wide = min(len(patterns.seeds), 8)
     columns = f"--wide:{wide};--half:{(wide + 1) // 2}"
     parts: list[Html] = [color_bar()]
     for index, group in enumerate(patterns.groups):
@@ -113,8 +149,7 @@ def pattern_figure(study: Study, patterns: Patterns) -> Figure:
             else None
         )
         maps = [
-            _map_button(patterns, group, index, position, accuracy[group.family, seed])
-            for position, seed in enumerate(patterns.seeds)
+            _map_button(patterns, group, index, position) for position in range(len(patterns.seeds))
         ]
         heading = element("h3", group.name, " ", element("small", text) if text else None)
         parts.append(
@@ -140,29 +175,26 @@ def pattern_figure(study: Study, patterns: Patterns) -> Figure:
     )
 
 
-def example(study: Study, patterns: Patterns) -> Html | None:
+def _example(patterns: Patterns) -> Html | None:
     """The two models of one family whose attention differs most: the claim without numbers.
 
     Only models that learned count.
     """
-    models = study.models[study.learned]
-    good = set(zip(models["family"], models["seed"], strict=True))
     pairs = [
         (float(np.square(group.weights[first] - group.weights[second]).sum()), index, first, second)
         for index, group in enumerate(patterns.groups)
         for first, second in combinations(range(len(patterns.seeds)), 2)
-        if {(group.family, patterns.seeds[each]) for each in (first, second)} <= good
+        if {(group.family, patterns.seeds[each]) for each in (first, second)} <= patterns.learned
     ]
     pairs = [pair for pair in pairs if np.isfinite(pair[0])]
     if not pairs:
         return None
     _, index, *positions = max(pairs, key=lambda pair: pair[0])
     group = patterns.groups[index]
-    accuracy = study.models.set_index(["family", "seed"])["accuracy"].to_dict()
     maps, said = [], []
     for position in positions:
         seed, weights = patterns.seeds[position], group.weights[position]
-        share = percent(accuracy[group.family, seed])
+        share = percent(patterns.accuracy[group.family, seed])
         said.append(f"seed {seed} is {share}")
         what = f"of {group.name}, seed {seed}"
         maps.append(described_map(patterns.text, weights, (f"seed {seed}", share), what))
@@ -180,17 +212,13 @@ def example(study: Study, patterns: Patterns) -> Html | None:
     return element("figure", element("div", maps, class_="pair"), caption, class_="hero")
 
 
-def _map_button(
-    patterns: Patterns, group: HeadPatterns, index: int, position: int, accuracy: float
-) -> Html:
+def _map_button(patterns: Patterns, group: HeadPatterns, index: int, position: int) -> Html:
     weights, seed = group.weights[position], patterns.seeds[position]
     if not np.isfinite(weights).all():
         return element("p", f"seed {seed}: no pattern, the weights are not finite", class_="nomap")
-    label = (
-        f"{group.name}, seed {seed}: {percent(accuracy)} accurate; "
-        f"{patterns.text.in_words(weights)}. Open."
-    )
-    picture = heat_map(patterns.text, weights, (f"seed {seed}", percent(accuracy)))
+    share = percent(patterns.accuracy[group.family, seed])
+    label = f"{group.name}, seed {seed}: {share} accurate; {patterns.text.in_words(weights)}. Open."
+    picture = heat_map(patterns.text, weights, (f"seed {seed}", share))
     return element(
         "button",
         picture,

@@ -7,18 +7,12 @@ from typing import Any
 
 from tl_dyck.estimates import Estimate, ends_text, interval_words
 from tl_dyck.report.accuracy import again_of, intervals_of
-from tl_dyck.report.commands import (
-    check_command,
-    play_command,
-    report_command,
-    seed_text,
-    study_command,
-)
+from tl_dyck.report.commands import report_command, seed_text, study_commands
 from tl_dyck.report.figures import figures, is_one_layer
 from tl_dyck.report.heads import ablation_figures
 from tl_dyck.report.markup import Html, element, percent, table
 from tl_dyck.report.page import Page, Section, again, cell, made_with, whole_configuration
-from tl_dyck.report.patterns import Patterns, example, pattern_figure, read_patterns, worst_string
+from tl_dyck.report.patterns import pattern_parts
 from tl_dyck.studies import Study, findings
 from tl_dyck.studies.findings import Finding
 from tl_dyck.studies.results import RECALLED_VARIATION
@@ -33,14 +27,13 @@ def study_page(study: Study) -> Html:
     Raises:
         CorruptFileError: a run's attention patterns are missing or damaged.
     """
-    config, patterns, found = study.config, read_patterns(study), findings(study)
+    config, patterns, found = study.config, pattern_parts(study), findings(study)
     return Page(
         title=f"tl_dyck study: {config.task}",
         lead=_lead(study),
         parts=[
-            Section("summary", "What was found", _summary(study, found, patterns)),
-            worst_string(study),
-            pattern_figure(study, patterns),
+            Section("summary", "What was found", [*_summary(found), patterns.example]),
+            *patterns.figures,
             *figures(study, found),
             Section("again", "As many other seeds", _other_seeds(study)),
             *ablation_figures(study.folder / "ablation"),
@@ -49,15 +42,7 @@ def study_page(study: Study) -> Html:
         ],
         command=report_command(study),
         about=[
-            again("Train, measure and report again", study_command(study)),
-            again("This page from saved results, without training", report_command(study)),
-            again(
-                "Type strings of your own and see what these models do with them",
-                play_command(study, config.families[0]),
-            ),
-            again("Check every proof, without trusting what found it", check_command(study))
-            if study.proofs()
-            else None,
+            *(again(what, command) for what, command in study_commands(study).items()),
             element(
                 "p",
                 f"Intervals of means: {intervals_of(study)}; of attention variation: "
@@ -74,7 +59,7 @@ def study_page(study: Study) -> Html:
             f"{config.measurement.data_seed}",
             "Training": f"{study.models['seconds'].sum():,.0f} s in all runs together",
         },
-        patterns=patterns.to_json(),
+        patterns=patterns.data,
     ).html
 
 
@@ -98,8 +83,8 @@ def _lead(study: Study) -> list[Any]:
     ]
 
 
-def _summary(study: Study, every: Sequence[Finding], patterns: Patterns) -> list[Html | None]:
-    """The findings in words, the three most interesting first; notes on them; one example."""
+def _summary(every: Sequence[Finding]) -> list[Html | None]:
+    """The findings in words, the three most interesting first, and notes on them."""
     found = [finding for finding in every if not finding.is_note]
     notes = [
         element("p", element("em", f"{finding.title}. "), finding.text, class_="note")
@@ -113,7 +98,7 @@ def _summary(study: Study, every: Sequence[Finding], patterns: Patterns) -> list
             "details", element("summary", f"What else was found ({len(found) - 3})"), more
         )
     first = element("ol", _items(found[:3]), class_="findings")
-    return [first, *notes, rest, example(study, patterns)]
+    return [first, *notes, rest]
 
 
 def _items(found: Iterable[Finding]) -> list[Html]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -67,26 +67,24 @@ def against_theory(facts: Mapping[str, float], *, sign: int) -> bool:
     return sign * facts["high"] < 0 and sign * facts["low"] < 0
 
 
-def _failures(study: Study) -> list[Finding]:
+def _failures(study: Study) -> Iterator[Finding]:
     """Which runs ended without the target accuracy; they stay part of every number."""
     models = study.models
     failed = models[~study.learned]
     if failed.empty:
-        return []
-    return [
-        Finding(
-            figure="training",
-            title="Some runs did not reach the target accuracy",
-            text=f"{len(failed)} of {len(models)} runs ended without it: "
-            + "; ".join(
-                _failed_family(str(family), runs, int((models["family"] == family).sum()))
-                for family, runs in failed.groupby("family", sort=False)
-            )
-            + ". They are part of every number here.",
-            interest=len(failed) / len(models),
-            is_note=True,
+        return
+    yield Finding(
+        figure="training",
+        title="Some runs did not reach the target accuracy",
+        text=f"{len(failed)} of {len(models)} runs ended without it: "
+        + "; ".join(
+            _failed_family(str(family), runs, int((models["family"] == family).sum()))
+            for family, runs in failed.groupby("family", sort=False)
         )
-    ]
+        + ". They are part of every number here.",
+        interest=len(failed) / len(models),
+        is_note=True,
+    )
 
 
 def _failed_family(family: str, failed: pd.DataFrame, of: int) -> str:
@@ -101,11 +99,11 @@ def _failed_family(family: str, failed: pd.DataFrame, of: int) -> str:
     )
 
 
-def _variation(study: Study) -> list[Finding]:
+def _variation(study: Study) -> Iterator[Finding]:
     """Same function, different attention; of each family the layer that varies most."""
     table = study.variation.dropna(subset=["variation"])
     if table.empty:
-        return []
+        return
     most = table.loc[table.groupby("family", sort=False)["variation"].idxmax()]
     most = most.sort_values("variation", ascending=False)
     random = float(most["random_baseline"].iloc[0])
@@ -114,15 +112,12 @@ def _variation(study: Study) -> list[Finding]:
     text = f"Seeds differ in their attention: {'; '.join(said)}. "
     text += f"Two patterns drawn at random differ by {random:.2f}"
     text += f"; {MORE_THAN_RANDOM}." if largest > random else "."
-    return [
-        Finding(
-            figure="variation",
-            title="The same task, "
-            f"{'different' if largest > 0.3 * random else 'similar'} attention",
-            text=text,
-            interest=2 + 2 * min(largest / random, 1.0),
-        )
-    ]
+    yield Finding(
+        figure="variation",
+        title=f"The same task, {'different' if largest > 0.3 * random else 'similar'} attention",
+        text=text,
+        interest=2 + 2 * min(largest / random, 1.0),
+    )
 
 
 #: Why learned patterns can differ by more than random ones.
@@ -142,14 +137,14 @@ def _one_variation(study: Study, row: pd.Series[Any]) -> str:
     )
 
 
-def _stack(study: Study) -> list[Finding]:
+def _stack(study: Study) -> Iterator[Finding]:
     """Do accurate models look at the top of the stack?"""
     heads, chance = (
         study.heads.dropna(subset=["mass_at_closing"]),
         study.summary["stack_chance"]["chance_at_closing"],
     )
     if heads.empty:
-        return []
+        return
     stack_like = int((heads["argmax_at_closing"] > 0.9).sum())
     best = heads.loc[heads["mass_at_closing"].idxmax()]
     title = (
@@ -157,23 +152,21 @@ def _stack(study: Study) -> list[Finding]:
         if stack_like < 0.1 * len(heads)
         else "Some heads are stack-like"
     )
-    return [
-        Finding(
-            figure="stack",
-            title=title,
-            text=f"At closing brackets, {stack_like} of {len(heads)} heads put their largest "
-            "weight on the top of the stack at least nine times in ten. The mean weight there is "
-            f"{heads['mass_at_closing'].mean():.2f} (chance: {chance:.2f}); the most stack-like "
-            f"head ({best['family']} seed {int(best['seed'])}, layer {int(best['layer'])}) reaches "
-            f"{best['mass_at_closing']:.2f}. A head without positions behind a minimal first layer "
-            "cannot tell equal brackets of equal depth apart, and on these strings can reach "
-            f"{study.summary['stack_chance']['ceiling_at_closing']:.2f} at most in either measure.",
-            interest=2.5 - 2 * stack_like / len(heads),
-        )
-    ]
+    yield Finding(
+        figure="stack",
+        title=title,
+        text=f"At closing brackets, {stack_like} of {len(heads)} heads put their largest "
+        "weight on the top of the stack at least nine times in ten. The mean weight there is "
+        f"{heads['mass_at_closing'].mean():.2f} (chance: {chance:.2f}); the most stack-like "
+        f"head ({best['family']} seed {int(best['seed'])}, layer {int(best['layer'])}) reaches "
+        f"{best['mass_at_closing']:.2f}. A head without positions behind a minimal first layer "
+        "cannot tell equal brackets of equal depth apart, and on these strings can reach "
+        f"{study.summary['stack_chance']['ceiling_at_closing']:.2f} at most in either measure.",
+        interest=2.5 - 2 * stack_like / len(heads),
+    )
 
 
-def _length(study: Study) -> list[Finding]:
+def _length(study: Study) -> Iterator[Finding]:
     """Report the loss of accuracy at long lengths, where it takes a stack."""
     families = study.summary["families"]
     near, far = "accuracy_after_close", "long_accuracy_after_close"
@@ -183,7 +176,7 @@ def _length(study: Study) -> list[Finding]:
         if near in facts and far in facts
     }
     if not loss:
-        return []  # depth 1: nothing closes after a close
+        return  # depth 1: nothing closes after a close
     worst, best = max(loss, key=lambda name: loss[name]), min(loss, key=lambda name: loss[name])
 
     def said(name: str) -> str:
@@ -202,29 +195,25 @@ def _length(study: Study) -> list[Finding]:
         f"the answer: {worst} has {families[worst]['long_accuracy']['mean']:.1%}, and a copier "
         f"{chance.copier:.1%}."
     )
-    return [
-        Finding(
-            figure="after-close",
-            title="Accurate in distribution is not accurate at length",
-            text=text,
-            interest=1.5 + loss[worst],
-        )
-    ]
+    yield Finding(
+        figure="after-close",
+        title="Accurate in distribution is not accurate at length",
+        text=text,
+        interest=1.5 + loss[worst],
+    )
 
 
-def _balance(study: Study) -> list[Finding]:
+def _balance(study: Study) -> Iterator[Finding]:
     """Is balance tied to length generalisation?"""
     at_length = f"accuracy after a closing bracket at lengths {study.long_lengths}"
-    return [
-        Finding(
+    for family, facts in study.summary["balance_and_length"].items():
+        yield Finding(
             figure="balance",
             title=f"{family}: balance and length",
             text=tie(family, facts, "balance violation", at_length, sign=-1),
             interest=2.2 if is_clear(facts) else 1.2,
             is_note=against_theory(facts, sign=-1) and not is_clear(facts),
         )
-        for family, facts in study.summary["balance_and_length"].items()
-    ]
 
 
 def tie(family: str, facts: Mapping[str, float], first: str, second: str, *, sign: int) -> str:
@@ -244,9 +233,8 @@ def tie(family: str, facts: Mapping[str, float], first: str, second: str, *, sig
     return text
 
 
-def _proved(study: Study) -> list[Finding]:
+def _proved(study: Study) -> Iterator[Finding]:
     """Do predictions survive every insertion of matched pairs?"""
-    found = []
     for family, group in study.certificates.groupby("family", sort=False):
         proved, refuted = ((group["status"] == status) for status in ("proved", "refuted"))
         facts = study.summary["families"][family]["logit_change"]
@@ -260,20 +248,16 @@ def _proved(study: Study) -> list[Finding]:
         )
         share = "every" if proved.all() else "not every" if refuted.any() else "not provably every"
         title = f"{family}: {share} prediction survives inserted pairs"
-        found.append(
-            Finding(
-                figure="certificates",
-                title=title,
-                text=text,
-                interest=2.0 + 2 * float(refuted.mean()),
-            )
+        yield Finding(
+            figure="certificates",
+            title=title,
+            text=text,
+            interest=2.0 + 2 * float(refuted.mean()),
         )
-    return found
 
 
-def _decided(study: Study) -> list[Finding]:
+def _decided(study: Study) -> Iterator[Finding]:
     """Are models right on every prefix that are right on all that were sampled?"""
-    found = []
     for family, group in study.languages.groupby("family", sort=False):
         models = study.models[study.models["family"] == family].set_index("seed")
         sampled = models.loc[group["seed"], "accuracy"].to_numpy(float)
@@ -287,17 +271,14 @@ def _decided(study: Study) -> list[Finding]:
                 f"{len(perfect)} close every sampled bracket right; {wrong} of these are proved "
                 f"wrong on some prefix{_likeliest(perfect)}."
             )
-        found.append(
-            Finding(
-                figure="languages",
-                title=f"{family}: {proved} of {len(group)} models are right on every prefix",
-                text=f"{proved} of {len(group)} models of {family} are right on every prefix up to "
-                f"length {length}. {sampled_right} Models are right on "
-                f"every prefix up to length {low if low == high else f'{low} to {high}'}.",
-                interest=2.4 + (wrong > 0) * 0.5,
-            )
+        yield Finding(
+            figure="languages",
+            title=f"{family}: {proved} of {len(group)} models are right on every prefix",
+            text=f"{proved} of {len(group)} models of {family} are right on every prefix up to "
+            f"length {length}. {sampled_right} Models are right on "
+            f"every prefix up to length {low if low == high else f'{low} to {high}'}.",
+            interest=2.4 + (wrong > 0) * 0.5,
         )
-    return found
 
 
 def _likeliest(decided: pd.DataFrame) -> str:

@@ -139,6 +139,12 @@ class Study:
         )
         return self.models["status"].isin(enough)
 
+    @property
+    def means(self) -> list[dict[str, Any]]:
+        """Every mean over seeds in `summary`, with its interval."""
+        facts = [each for of in self.summary["families"].values() for each in of.values()]
+        return [each for each in facts if isinstance(each, dict)]
+
     @cached_property
     def long_lengths(self) -> str:
         """The lengths that test length generalisation: ``400–500``."""

@@ -79,9 +79,7 @@ def study_markdown(study: Study) -> str:
     head += ["on all closing brackets", f"at lengths {asked}", "every prefix right up to length"]
     head += ["attention variation, last layer", "reported (recalled)", "two random patterns"]
     near, far = study.task.closing_chance(), study.task.closing_chance(long=True)
-    every = [each for of in study.summary["families"].values() for each in of.values()]
-    means = [each for each in every if isinstance(each, dict)]
-    said = f"Means with {interval_words(means)}; and {again_words(means)}. "
+    said = f"Means with {interval_words(study.means)}; and {again_words(study.means)}. "
     said += (
         f"Without a stack: after a closing bracket, guessing is right {far.constant:.0%} of the "
         f"time, and counting open brackets by type at most {near.counter_after_close:.0%} "
