@@ -67,7 +67,7 @@ def call(each: Public, arguments: dict[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def stopped(each: Public) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
+    with calls.announced_once(), contextlib.ExitStack() as stack:
         if each.name in calls.STOPPED:
             stack.enter_context(mock.patch(calls.STOPPED[each.name], calls.stop))
         yield
@@ -113,15 +113,15 @@ def main(*options: str) -> None:
     for place, each in enumerate(public()):
         if place % of != part or (names and not any(name in each.name for name in names)):
             continue
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             for line in tried(each, taken="--taken" in options):
                 print(line, file=out, flush=True)
         except Exception as error:
             print(f"{each.name} has no entry in tests.arguments.calls: {error!r}", file=out)
         if "--times" in options:
-            print(f"TIME {time.perf_counter() - started:.2f} {each.name}", file=out, flush=True)
-    print("done", file=out)
+            print(f"TIME {time.process_time() - started:.2f} {each.name}", file=out, flush=True)
+    print("done", file=out, flush=True)
 
 
 if __name__ == "__main__":

@@ -45,9 +45,7 @@ def environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running(
-    *commands: list[str], method: str = "spawn"
-) -> Iterator[list[subprocess.Popen[bytes]]]:
+def running(*commands: list[str], method: str = "spawn") -> Iterator[list[subprocess.Popen[bytes]]]:
     """Commands as a user would start them, until the end."""
     own = {**environment(), "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": method}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": own}
