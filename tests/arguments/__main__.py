@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -103,7 +104,9 @@ def tried(each: Public, *, taken: bool) -> Iterator[str]:
 
 def main(*options: str) -> None:
     warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    held = Path("/proc/self/statm")  # in pages, of whoever it is a fork of, too
+    used = int(held.read_text().split()[0]) * os.sysconf("SC_PAGESIZE") if held.exists() else 0
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
     out, sys.stdout = sys.stdout, open(os.devnull, "w")  # noqa: SIM115 - bars of progress
     sys.stderr = sys.stdout
     numbers = [int(each) for each in options if each.isdigit()]

@@ -48,6 +48,7 @@ def environment() -> dict[str, str]:
 def running(*commands: list[str], method: str = "spawn") -> Iterator[list[subprocess.Popen[bytes]]]:
     """Commands as a user would start them, until the end."""
     own = {**environment(), "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": method}
+    own["DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT"] = f"{PATIENCE} s"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": own}
     children = [subprocess.Popen(command, cwd="/", **quiet) for command in commands]
     try:
@@ -94,8 +95,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def on_dask(address: str) -> dict[str, Any]:
-    """Options of a sweep."""
+def on_dask(address: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Options of a sweep; on a busy machine a cluster may take long to answer."""
+    monkeypatch.setattr(backends, "_PATIENCE", float(PATIENCE))
     return {"backend": "dask", "address": address, "n_jobs": None, "progress": False}
 
 
