@@ -1,7 +1,7 @@
 """Does faithfulness rank circuits as truth does? Methods' circuits, by CPR and CMD, and exactly.
 
 Run it: ``python demos/does_faithfulness_rank.py`` (eight minutes on one CPU core; a number
-behind it: so many models).
+behind it: so many models; the third word: so many resamples).
 
 A method orders the heads of a model, and its circuits are the first k of them. CPR and CMD (Mueller
 et al. 2025, MIB, arXiv 2504.13151) say how faithful these are, from 64 strings. What is true of the
@@ -34,6 +34,7 @@ from tl_dyck.studies.tables import markdown
 
 n_cases = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 folder = Path(sys.argv[2] if len(sys.argv) > 2 else "results/faithfulness")
+n_bootstrap = int(sys.argv[3]) if len(sys.argv) > 3 else 2000
 FIRST = HELD_OUT + 10_000  # no model of judge-2, nor one that was looked at when rows were chosen
 KINDS = {"uniform": 0.1, "balanced": 0.18, "stack": 0.18, "backup": 0.18, "trained": 0.36}
 sizes = {kind: max(1, round(share * n_cases)) for kind, share in KINDS.items()}
@@ -150,7 +151,7 @@ def between(group: pd.DataFrame, said: str, truth: str, rank=spearman) -> Estima
     known = ~np.isnan(y).any(1)
     x, y = x[known], y[known]
     rng = np.random.default_rng(0)
-    drawn = [rng.integers(len(x), size=len(x)) for _ in range(2000)]
+    drawn = [rng.integers(len(x), size=len(x)) for _ in range(n_bootstrap)]
     values = [float(rank(x[index].mean(0), y[index].mean(0))) for index in drawn]
     return estimate(float(rank(x.mean(0), y.mean(0))), np.array(values), len(x))
 

@@ -166,9 +166,10 @@ def printed(rows: list[tuple[Any, ...]], found: list[str]) -> float:
     return share
 
 
-def test_every_shape_through_every_door() -> None:
+@pytest.mark.parametrize("more", [0, pytest.param(1000, marks=pytest.mark.slow)])
+def test_every_shape_through_every_door(more: int) -> None:
     """Each pair of task, shape of the model, ids and call is in a cell; so are more, at random."""
-    rows = cover({**FACTORS, "call": tuple(CALLS)}, more=1000, seed=0)
+    rows = cover({**FACTORS, "call": tuple(CALLS)}, more=more, seed=0)
     assert printed(rows, outcomes(rows)) > LEAST
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
+import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from tests import wrong_arguments
+from tests.arguments import __main__ as arguments
+from tests.arguments import commands
 from tests.arguments.public import names, public
 from tests.patience import PATIENCE
 from tl_dyck.kit.arguments import checked
@@ -19,29 +26,46 @@ from tl_dyck.kit.check import WrongTypeError, WrongValueError
 PARTS = 2
 
 
-def said_by(*command: str) -> str:
-    """What a process prints: this one checks annotations at every call, users' do not."""
-    run = subprocess.run(
-        [sys.executable, "-m", *command],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        cwd=Path(__file__).resolve().parent.parent,
-    )
-    return run.stdout + (run.stderr if run.returncode else "")
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def said_by(module: ModuleType, *arguments: str) -> str:
+    """What a program prints that no test shares its process with.
+
+    A fork of this one has all imported; but if this one checks annotations at every call, as users'
+    do not, it is a process from the start.
+    """
+    with tempfile.TemporaryFile("w+") as said:
+        if os.environ.get("TL_DYCK_TEST_TYPES") == "1":
+            command = [sys.executable, "-m", module.__name__, *arguments]
+            subprocess.run(command, stdout=said, stderr=said, timeout=PATIENCE, cwd=ROOT)
+        elif (child := os.fork()) == 0:
+            os.dup2(said.fileno(), 1)
+            sys.stdout = sys.stderr = open(1, "w", closefd=False)  # noqa: SIM115
+            try:
+                module.main(*arguments)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(0)
+        else:
+            os.waitpid(child, 0)
+        said.seek(0)
+        return said.read()
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_whatever_is_wrong_for_a_parameter_is_refused_in_one_line(part: int) -> None:
-    assert said_by("tests.arguments", str(part), str(PARTS)) == "done\n"
+    assert said_by(arguments, str(part), str(PARTS)) == "done\n"
 
 
 def test_integers_of_every_kind_are_taken_and_nothing_else() -> None:
-    assert said_by("tests.wrong_arguments") == "done\n"
+    assert said_by(wrong_arguments) == "done\n"
 
 
 def test_whatever_is_wrong_for_an_option_is_refused_in_one_line() -> None:
-    assert said_by("tests.arguments.commands") == "done\n"
+    assert said_by(commands) == "done\n"
 
 
 def test_every_public_function_is_tried() -> None:

@@ -7,8 +7,10 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -32,6 +34,14 @@ class Stop(Exception):
 
 def stop(*_: Any, **__: Any) -> Any:
     raise Stop
+
+
+_announced = cache(metadata.entry_points)
+
+
+def announced_once() -> Any:
+    """Which plugs are installed is looked up once, not at every call."""
+    return mock.patch("importlib.metadata.entry_points", _announced)
 
 
 @cache
@@ -595,6 +605,7 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
         "target_b": lambda: pruned()[0],
         "shared": lambda: "blocks.0.mlp.W_out",
         "epsilon": lambda: 50.0,
+        "items": lambda: 6,
     },
     "probes.call_probe": {"name": lambda: "attention_variation"},
     "probes.load_probe": {"name": lambda: "stack_likeness"},
@@ -720,10 +731,10 @@ ON: dict[str, Callable[[], Any]] = {
     "certify.WordSpace": lambda: certify.word_space(model().tokenizer, "[]", dup=1),
     "certify.language.Profiles": lambda: decided.Profiles(task().distribution),
     "certify.language.LanguageCertificate": lambda: tl_dyck.certify_language(uniform(), task(), 2),
-    "judge.HeadTruths": lambda: tl_dyck.head_truths(uniform(), task(), 3),
+    "judge.HeadTruths": cache(lambda: tl_dyck.head_truths(uniform(), task(), 3)),
     "report.widgets.Widget": lambda: tl_dyck.widgets.attention(model(), "[]"),
     "runs.Sweep": sweep,
-    "studies.Measurement": studies.Measurement,
+    "studies.Measurement": lambda: study().config.measurement,
     "studies.TrainExperiment": studies.TrainExperiment,
     "text.Corpus": lambda: Corpus(train=SENTENCES * 20, test=SENTENCES, problems={}),
     "text.TextRecipe": lambda: TextRecipe(data=str(corpus_folder())),

@@ -126,11 +126,12 @@ def main() -> None:
     places()
     os.chdir(tempfile.mkdtemp())
     with contextlib.ExitStack() as stack:
+        stack.enter_context(calls.announced_once())
         for place in STOPPED:
             stack.enter_context(mock.patch(place, calls.stop))
         for line in tried(CliRunner(env={"COLUMNS": "80", "TERM": "dumb"})):
             print(line, file=out, flush=True)
-    print("done", file=out)
+    print("done", file=out, flush=True)
 
 
 if __name__ == "__main__":

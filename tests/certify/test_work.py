@@ -172,8 +172,10 @@ def test_a_measurement_never_looks_at_the_clock(tmp_path, monkeypatch):
     assert torch.isfinite(result.model.W_U).all()
 
 
-def test_a_judged_certificate_never_looks_at_the_clock(monkeypatch):
+@pytest.mark.parametrize(("drift", "score"), [(0.0, 1.0), (0.1, -1.0)])
+def test_a_judged_certificate_never_looks_at_the_clock(drift, score, monkeypatch):
     monkeypatch.setattr(clock, "now", nobody_looks)
-    case, facts = make_case("uniform", 1)
+    small = {"n_layers": 1, "n_heads": 1, "n_types": 2, "max_depth": 3, "reader": "linear"}
+    case, facts = make_case("uniform", 0, drift=drift, **small)
     questions = [fact.question for fact in facts if fact.question.kind == "stack"]
-    assert methods.resolve("certificate")(case, questions) is not None
+    assert methods.resolve("certificate")(case, questions) == [score]

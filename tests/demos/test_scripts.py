@@ -77,7 +77,7 @@ def test_does_faithfulness_rank(run, tmp_path, monkeypatch):
     few = ["zero-ablation", "path-patching", "ov-norm", "sharpness", "copying", "parser", "sizes"]
     monkeypatch.setattr("tl_dyck.judge.Suite", partial(Suite, first_seed=0))
     monkeypatch.setattr(methods, "names", lambda: few)
-    printed = run("does_faithfulness_rank.py", 1, tmp_path)
+    printed = run("does_faithfulness_rank.py", 1, tmp_path, 100)
     assert (tmp_path / "table.md").read_text(encoding="utf-8") in printed
     ranked, shown = _tables(printed)
     metrics = dict.fromkeys(row["metric"] for row in ranked)

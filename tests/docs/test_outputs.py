@@ -48,6 +48,9 @@ REGISTERED = {
     probes: ("first-letter", "sink"),
     transformations: ("flip",),
 }
+#: What prints nothing and takes long: less of it, but in the slow tests.
+SMALLER = {'"dyck-2-4", 28, "agree"': '"dyck-2-4", 10, "agree"'}
+LONG = [page for page in PAGES if any(each in page.read_text("utf-8") for each in SMALLER)]
 OTHER_NUMBERS, OTHER_WEIGHTS, RUN_BY = "<!-- other CPUs", "<!-- other weights", "<!-- run by "
 _BLOCK = re.compile(
     r"````.*?````|(?P<by><!-- run by \S+ -->\n\n)?(?P<code>```python\n(?P<source>.*?)```\n)"
@@ -123,7 +126,7 @@ def a_reproduction(folder: Path) -> SimpleNamespace:
     return SimpleNamespace(evidence=Evidence(folder=folder, scale=Scale(), **same))
 
 
-def page_as_it_runs(page: Path, **given: Any) -> str:
+def page_as_it_runs(page: Path, smaller: dict[str, str], **given: Any) -> str:
     """A page with what its blocks print now, where it is not what the page shows."""
     text, end = page.read_text(encoding="utf-8"), 0
     parts: list[str] = []
@@ -132,7 +135,10 @@ def page_as_it_runs(page: Path, **given: Any) -> str:
         if block.by:
             assert (ROOT / block.by.removeprefix(RUN_BY).partition(" ")[0]).exists()
             continue
-        printed = printed_by(block.source, names, page.name)
+        source = block.source
+        for written, less in smaller.items():
+            source = source.replace(written, less)
+        printed = printed_by(source, names, page.name)
         if not same(printed, block.shown, block.note):
             shown = f"\n```text\n{printed}```\n" if printed else ""
             parts += [text[end : found.end("code")], found["note"] or "", shown]
@@ -141,9 +147,15 @@ def page_as_it_runs(page: Path, **given: Any) -> str:
 
 
 @pytest.mark.global_rng
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    ("page", "smaller"),
+    [
+        *(pytest.param(page, SMALLER, id=page.relative_to(ROOT).as_posix()) for page in PAGES),
+        *(pytest.param(page, {}, id=page.name, marks=pytest.mark.slow) for page in LONG),
+    ],
+)
 def test_pages_show_what_their_blocks_print(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, smaller: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save(random_state(), "brackets_model_state_dict.pt")  # instead of ARENA's
@@ -154,7 +166,7 @@ def test_pages_show_what_their_blocks_print(
         Path("my-claims.yaml").write_text(rows, encoding="utf-8")
     monkeypatch.setattr(figures, "FIGURES", [*figures.FIGURES])
     try:
-        after = page_as_it_runs(page, reproduction=a_reproduction(tmp_path))
+        after = page_as_it_runs(page, smaller, reproduction=a_reproduction(tmp_path))
     except ImportError as error:
         pytest.skip(f"{error}")
     finally:

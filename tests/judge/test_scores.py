@@ -123,18 +123,21 @@ def paired_rows(n: int, gap: float, generator: np.random.Generator) -> pd.DataFr
     return pd.concat(both, ignore_index=True)
 
 
-def test_methods_are_compared_case_by_case() -> None:
-    """The interval of the difference covers, and is narrower than two intervals would say."""
-    generator = np.random.default_rng(5)
-    many = compare_methods(paired_rows(40_000, 0.2, generator), "a", "b", n_bootstrap=2)
-    wanted = many["accuracy"].item()
-    hits, n = 0, 150
+@pytest.mark.parametrize(
+    ("n", "within"), [(80, 0.07), pytest.param(400, 0.03, marks=pytest.mark.slow)]
+)
+def test_the_interval_of_a_difference_covers(n: int, within: float) -> None:
+    """Whoever is asked `paired_rows` is right by the gap less often: 0.75 and 0.55 of cases."""
+    generator, gap, hits = np.random.default_rng(6), 0.2, 0
     for _ in range(n):
-        found = compare_methods(paired_rows(60, 0.2, generator), "a", "b", n_bootstrap=200)
-        hits += found["accuracy_low"].item() <= wanted <= found["accuracy_high"].item()
-    assert hits / n == pytest.approx(0.95, abs=0.045)
+        found = compare_methods(paired_rows(60, gap, generator), "a", "b", n_bootstrap=100)
+        hits += found["accuracy_low"].item() <= gap <= found["accuracy_high"].item()
+    assert hits / n == pytest.approx(0.95, abs=within)
 
-    rows = paired_rows(200, 0.2, generator)
+
+def test_methods_are_compared_case_by_case() -> None:
+    """The interval of the difference is narrower than two intervals would say."""
+    rows = paired_rows(200, 0.2, np.random.default_rng(5))
     found = compare_methods(rows, "a", "b").iloc[0]
     alone = score_table(rows)
     width = [float((alone["accuracy_high"] - alone["accuracy_low"])[m].iloc[0]) for m in "ab"]

@@ -45,9 +45,11 @@ def environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running(*commands: list[str]) -> Iterator[list[subprocess.Popen[bytes]]]:
+def running(*commands: list[str], method: str = "spawn") -> Iterator[list[subprocess.Popen[bytes]]]:
     """Commands as a user would start them, until the end."""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment()}
+    own = {**environment(), "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD": method}
+    own["DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT"] = f"{PATIENCE} s"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": own}
     children = [subprocess.Popen(command, cwd="/", **quiet) for command in commands]
     try:
         yield children
@@ -62,22 +64,40 @@ def running(*commands: list[str]) -> Iterator[list[subprocess.Popen[bytes]]]:
                 child.wait()
 
 
+# What workers import is imported once, in a process of one thread of which they are forks: also one
+# that is begun again after it was killed.
+CLUSTER = """
+import signal, sys
+from pathlib import Path
+from dask.distributed import LocalCluster
+from distributed.utils import get_mp_context
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    get_mp_context().set_forkserver_preload(["distributed", "tl_dyck.studies", "tl_dyck.cli"])
+    how = {"host": "127.0.0.1", "dashboard_address": None, "threads_per_worker": 1}
+    with LocalCluster(n_workers=2, **how) as cluster:
+        Path(sys.argv[1]).write_text(cluster.scheduler_address + "\\n")
+        signal.pause()
+"""
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A scheduler and two worker processes, each of which is begun again when it is killed."""
     pytest.importorskip("dask.distributed")
-    file = tmp_path_factory.mktemp("dask") / "scheduler.json"
-    shared = ["--scheduler-file", str(file), "--no-dashboard"]
-    scheduler = [*DASK, "scheduler", "--host", "127.0.0.1", "--port", "0", *shared]
-    worker = [*DASK, "worker", "--host", "127.0.0.1", "--nthreads", "1", *shared]
-    with running(scheduler, worker, worker):
-        until(lambda: file.exists() and file.read_text().endswith("}"))
-        yield json.loads(file.read_text())["address"]
+    file = tmp_path_factory.mktemp("dask") / "address"
+    script = file.with_name("cluster.py")
+    script.write_text(CLUSTER)
+    with running([sys.executable, str(script), str(file)], method="forkserver"):
+        until(lambda: file.exists() and file.read_text().endswith("\n"))
+        yield file.read_text().strip()
 
 
 @pytest.fixture
-def on_dask(address: str) -> dict[str, Any]:
-    """Options of a sweep."""
+def on_dask(address: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Options of a sweep; on a busy machine a cluster may take long to answer."""
+    monkeypatch.setattr(backends, "_PATIENCE", float(PATIENCE))
     return {"backend": "dask", "address": address, "n_jobs": None, "progress": False}
 
 

@@ -68,8 +68,8 @@ def process(code: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def until(condition: Any, child: subprocess.Popen[str] | None = None) -> None:
-    """Wait for something that other processes do; two minutes at most."""
-    for _ in range(12_000):
+    """Wait for something that other processes do."""
+    for _ in range(100 * PATIENCE):
         if condition():
             return
         assert child is None or child.poll() is None, child.communicate()[1]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.patience import PATIENCE
 from tl_dyck.runs import run_sweep
 
 Point = dict[str, Any]
@@ -63,7 +64,7 @@ def count(point: Point, seed: int, folder: Path) -> dict[str, Any]:
     """Take a little time, noting when it begins and ends; maybe only after so many have begun."""
     note(point, f"start {point['x']} {seed} {os.getpid()}")
     (folder / "file.txt").write_text(f"{point['x']} {seed}")
-    for _ in range(6000):
+    for _ in range(100 * PATIENCE):
         if sum(line.startswith("start") for line in noted(point["log"])) >= point.get("begun", 0):
             break
         time.sleep(0.01)
@@ -98,9 +99,9 @@ def dies(point: Point, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def slow(point: Point, seed: int, folder: Path) -> dict[str, Any]:
-    """Say that it began, and wait for a file to appear, for a minute at most."""
+    """Say that it began, and wait for a file to appear."""
     note(point, f"start {seed} {os.getpid()}")
-    for _ in range(6000):
+    for _ in range(100 * PATIENCE):
         if os.path.exists(point["go"]) or seed != point.get("slow_seed", 0):
             note(point, f"end {seed} {os.getpid()}")
             return {"score": float(seed)}

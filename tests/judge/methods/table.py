@@ -19,9 +19,10 @@ Scores = Sequence[float | None]
 
 #: Methods that are computed here; the others are packages', see `test_packages`.
 OWN = {
-    name for name in methods.names()
-    if ".packages." not in metadata.entry_points(group=methods.group)[name].value
-}  # fmt: skip
+    point.name
+    for point in metadata.entry_points(group=methods.group)
+    if ".packages." not in point.value
+}
 CONSTRUCTED = ("deep", "backup", "stack", "balanced")
 ALL = (*CONSTRUCTED, "trained", "disturbed")
 
