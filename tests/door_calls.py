@@ -28,6 +28,7 @@ CLOSE = {"rtol": 1e-6, "atol": 1e-8}
 CALLS: dict[str, Callable[[Oracle, Any], None]] = {}
 TUNING = ablation.FinetuneConfig(penalties=(0.1,), steps=2, batch_size=4, n_eval=6)
 EPSILON = 0.4
+THRESHOLD = -0.3  # of some worlds' logits that is on the other side than 0
 
 
 def same(found: Any, wanted: Any, **how: float) -> None:
@@ -372,6 +373,10 @@ def wrong(o: Oracle, claim: str, length: int, other: Oracle | None) -> dict[Any,
             if rivals is not None and len(rivals) == 1:
                 continue  # there is nobody to lose
             found[string] = o.margins([string], [[right]], among=rivals)[0] < 0
+        elif claim == "allowed":
+            may = np.isin(range(o.world.n), o.follows(state))
+            if may.any():
+                found[string] = not np.array_equal(logits[o.columns] > THRESHOLD, may)
         elif claim == "valid_token":
             found[string] = o.margins([string], [o.follows(state)])[0] < 0
         elif claim in ("kl", "total_variation"):
@@ -396,6 +401,8 @@ def about(o: Oracle, claim: str) -> tuple[dict[str, Any], Oracle | None]:
     """What a claim takes besides, and the oracle of the other model."""
     if claim in ("kl", "total_variation"):
         return {"epsilon": EPSILON}, None
+    if claim == "allowed":
+        return {"threshold": THRESHOLD}, None
     if claim == "head":
         return {"head": (o.world.layers - 1, 0)}, None
     if claim == "agree":
@@ -423,8 +430,9 @@ def sampled(o: Oracle, model: Any, claim: str) -> None:
     how, other = about(o, claim)
     (found,) = sample_error(model, o.task, [3], claim, n=60, **how)
     bad = wrong(o, claim, 3, other)
-    weight = {string: o.chance(string) for string in bad}
-    if claim in ("any_token", "closing_only"):  # as often as the next bracket closes
+    brackets = isinstance(o.task, DyckTask)  # of automata each string is as likely
+    weight = {string: o.chance(string) if brackets else 1.0 for string in bad}
+    if brackets and claim in ("any_token", "closing_only"):  # as often as the next bracket closes
         states = dict(o.grown(3))
         weight = {
             s: w * sum(p for x, p in o.law(states[s]).items() if x % 2) for s, w in weight.items()
@@ -437,6 +445,7 @@ def sampled(o: Oracle, model: Any, claim: str) -> None:
 def proof(o: Oracle, model: Any, claim: str) -> None:
     """There is one only of what is so, and the checker takes it."""
     how, other = about(o, claim)
+    how.pop("threshold", None)
     found = prove_language(model, o.task, LONGEST - 1, claim, **how)
     assert check(*unpacked(found.content))
     for length in range(LONGEST):
@@ -449,9 +458,10 @@ for name in (*ablation.MODES, "gradient"):
     CALLS[f"importance {name}"] = partial(importance, mode=name)
 for name in ("certify", "certify_many", "certify_each"):
     CALLS[name] = partial(edits, name=name)
-CLAIMS = ("any_token", "closing_only", "valid_token", "total_variation", "kl", "agree", "head")
+CLAIMS = ("any_token", "closing_only", "valid_token", "allowed")
+CLAIMS += ("total_variation", "kl", "agree", "head")
 for name in CLAIMS:
     CALLS[f"certify_language {name}"] = partial(language, claim=name)
     CALLS[f"sample_error {name}"] = partial(sampled, claim=name)
-for name in ("any_token", "closing_only", "valid_token", "agree", "head"):
+for name in ("any_token", "closing_only", "valid_token", "allowed", "agree", "head"):
     CALLS[f"prove_language {name}"] = partial(proof, claim=name)

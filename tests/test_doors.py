@@ -84,8 +84,8 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
         lambda o, call: _automaton(o),
     ),
     "claim of an automaton": (
-        "only 'any_token' can be claimed",
-        lambda o, call: _automaton(o) and _claim(call) != "any_token",
+        "only 'any_token'( and 'allowed')? can be claimed",
+        lambda o, call: _automaton(o) and _claim(call) not in ("any_token", "allowed"),
     ),
     "no minimal first layer": (
         "needs a minimal first layer",
@@ -106,6 +106,14 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
     "right nowhere": (
         "closes no prefix right",
         lambda o, call: call == "truths" and _all_wrong(o),
+    ),
+    "no proof of sets": (
+        "the claim 'allowed' has no proof",
+        lambda o, call: call == "prove_language allowed",
+    ),
+    "asked at no such length": (
+        "asks for nothing after strings of 3 symbols",
+        lambda o, call: _silent(o, call),
     ),
     "kind without a proof": (
         "is not of one layer and head without positions",

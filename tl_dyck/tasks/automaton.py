@@ -16,7 +16,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.files import sha256
 from tl_dyck.language import DyckStringError, SymbolLanguage
 from tl_dyck.tasks.draws import check_task_lengths, of_mixed_lengths, seeded
-from tl_dyck.tasks.tables import Table
+from tl_dyck.tasks.tables import Table, moves_of
 
 _LONGEST = 100_000  # symbols: tables have a row for each length, made one after the other
 
@@ -143,6 +143,26 @@ class AutomatonTask:
         symbol = np.minimum(tokens.cpu().numpy(), self.language.bos_token - 1)
         found = table.counted[before, symbol] & (tokens.cpu().numpy() < self.language.bos_token)
         return torch.from_numpy(found).to(tokens.device)
+
+    @checked
+    def allowed(self, tokens: Int[Tensor, "n pos"]) -> Bool[Tensor, "n pos symbol"]:
+        """Which symbols may follow each token, as sets: k-hot targets; after filling, the last.
+
+        Examples:
+            >>> from tl_dyck import load_task
+            >>> task = load_task("dyck-1")
+            >>> task.allowed(task.language.parse("(())")[None])[0].int().tolist()
+            [[1, 1], [1, 1], [1, 1], [1, 0]]
+
+        Raises:
+            DyckStringError: a string is no prefix of the language.
+        """
+        table, states = self._walk(tokens)
+        found, which = np.unique(states, return_inverse=True)
+        moves = [moves_of(self, table.states[state]) for state in found.tolist()]
+        may = np.array([[symbol in each for symbol in self.symbols] for each in moves])
+        rows = may.reshape(-1, len(self.symbols))[which.reshape(states.shape)]
+        return torch.from_numpy(rows).to(tokens.device)
 
     @checked
     def next_token_probs(self, tokens: Int[Tensor, "n pos"]) -> Float64[Tensor, "n pos d_vocab"]:

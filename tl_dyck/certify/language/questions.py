@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.lower_layer import Below
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language.automata import Answers, Margins
+from tl_dyck.certify.language.automata import Answers, Margins, along
 from tl_dyck.certify.language.claims import (
+    Allowed,
     NextToken,
     PrefixClaim,
     Signs,
     plain_margins,
     read_claim,
+    said_to_follow,
     valid_tokens,
 )
 from tl_dyck.certify.language.counted import NetworkSymbols
@@ -31,7 +33,6 @@ from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.predictions import Predictions
 from tl_dyck.certify.language.profiles import Ending, Profiles
 from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
-from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.kit.check import check_integer
@@ -172,6 +173,9 @@ class Asked:
             ),
             predicted=logit_name(language, named, best),
         )
+        if isinstance(self.claim, Allowed):
+            said = said_to_follow(language, logits[0], self.claim.threshold)
+            shown = replace(shown, predicted=said)
         return shown, float(margins[0][0])
 
 
@@ -204,6 +208,7 @@ def ask(
     epsilon: Any = None,
     other: Any = None,
     head: Head | None = None,
+    threshold: float | None = None,
 ) -> Asked:
     """Settle who is asked and what; a model is exported once.
 
@@ -219,7 +224,8 @@ def ask(
             refuse_weights(each)
             refuse_long(each.cfg.n_ctx, longest)
         check_predicts(each, language)
-    claim = read_claim(name, task.distribution, epsilon, len(given) + (head is not None))
+    n_models = len(given) + (head is not None)
+    claim = read_claim(name, task.distribution, epsilon, n_models, threshold)
     refuse_unlike(models, language)
     profiles = Profiles(task.distribution)
     if head is not None:
@@ -286,16 +292,11 @@ def _paths(
     except (UnsupportedModelError, RNNWeightError):
         return None
     answers = Answers.of_brackets(language, longest)
-    if not claim.closing:
+    if not claim.closing and not isinstance(claim, Allowed):
         valid = isinstance(claim, Signs)
         return Predictions(networks, [each.batch for each in runners], answers, valid)
 
-    def objectives(bracket: int) -> Objectives:
-        found = claim.objectives(Ending((bracket // 2,), None), networks[0].config.d_vocab_out)
-        assert found is not None
-        return found
-
-    return Margins(networks[0], answers, objectives)
+    return along(networks[0], claim, answers)
 
 
 def network_of(model: Any, bos: int | None) -> Network:
