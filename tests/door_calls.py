@@ -49,8 +49,9 @@ def some_strings(o: Oracle, n: int) -> list[tuple[int, ...]]:
 
 
 def ours(o: Oracle, strings: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Strings of symbols in our tokens, BOS first if the model has one."""
-    first = [] if o.world.bos is None else [o.task.language.bos_token]
+    """Strings of symbols in our tokens, BOS first if it is adopted or has one."""
+    bare = o.world.bos is None and o.world.kind in UNNAMED
+    first = [] if bare else [o.task.language.bos_token]
     return torch.tensor([[*first, *string] for string in strings])
 
 
@@ -62,9 +63,10 @@ def adopting(o: Oracle, model: Any) -> None:
     """The logits of symbols are those that the user's model gives them."""
     mine = adopt(o.model, vocabulary(o.world), outputs=o.world.told)
     strings = some_strings(o, 2)
-    same(mine(ours(o, strings))[:, -1].sort(-1).values, np.sort(o.last(strings)))
+    found = mine(torch.tensor([[o.task.language.bos_token, *string] for string in strings]))
+    same(found[:, -1].sort(-1).values, np.sort(o.last(strings)))
     if o.world.kind != "classes":
-        same(mine(ours(o, strings))[:, -1, : o.world.n], o.last(strings)[:, o.columns])
+        same(found[:, -1, : o.world.n], o.last(strings)[:, o.columns])
 
 
 @call
@@ -89,6 +91,8 @@ def counted(o: Oracle, model: Any) -> None:
     right = total = 0.0
     for row, weight in zip(tokens.tolist(), weights.tolist(), strict=True):
         for at in np.flatnonzero(weight).tolist():
+            if at == 1 and o.world.bos is None:
+                continue  # who has read nothing is not asked
             best = o.last([row[1:at]])[0].argmax()
             right += weight[at] * (best == o.columns[row[at]])
             total += weight[at]
@@ -104,11 +108,12 @@ def law(o: Oracle, model: Any) -> None:
     lost = length = 0.0
     for row, each in zip(tokens.tolist(), probs, strict=True):
         string = [x for x in row if x != bos]
-        for at in range(len(string)):
+        first = int(o.world.bos is None)
+        for at in range(first, len(string)):
             p = each[at, : o.world.n].numpy()
             q = torch.tensor(o.last([string[:at]])[0]).log_softmax(-1)[o.columns].numpy()
             lost += sum(a * (math.log(a) - b) for a, b in zip(p, q, strict=True) if a > 0)
-        length += len(string)
+        length += len(string) - first
     same(found, lost / length)
 
 
@@ -130,7 +135,7 @@ def probe(o: Oracle, model: Any, name: str) -> None:
         for row in o.task.sample(5, generator=torch.Generator().manual_seed(2)).tolist():
             string = [x for x in row[1:] if x != o.task.language.bos_token]
             pattern, stack = o.patterns(o.tokens([string]))[:, 0], []
-            for at, x in enumerate(string, start=1):
+            for at, x in enumerate(string, start=int(o.world.bos is not None)):
                 stack = stack[:-1] if x % 2 else [*stack, at]
                 on_top += [pattern[:, :, at, stack[-1]]] if stack else []
         same(found.mass, torch.stack(on_top).mean(0))
@@ -196,7 +201,8 @@ def importance(o: Oracle, model: Any, mode: str) -> None:
                 (slope,) = torch.autograd.grad(after.sum(), [xi])
             wanted[layer, head] = slope.abs().mean()
             continue
-        put = torch.zeros(3) if mode == "zero" else z[:, 1:].mean((0, 1))
+        real = z[:, int(o.world.bos is not None) :]
+        put = torch.zeros(3) if mode == "zero" else real.mean((0, 1))
         hook = uniform(layer, head) if mode == "uniform-pattern" else hook_z(layer, head, put)
         after = o.log_probs(o.model.run_with_hooks(tokens, fwd_hooks=[hook]).detach(), strings)
         wanted[layer, head] = (before - after).mean()
@@ -232,7 +238,8 @@ def heads(o: Oracle, model: Any) -> None:
     entropy, n = torch.zeros(o.world.layers, o.world.heads, dtype=torch.float64), 0
     for string in rows:
         tokens = o.tokens([string])
-        entropy += torch.special.entr(o.patterns(tokens)[:, 0, :, 1:]).sum((-1, -2))
+        real = o.patterns(tokens)[:, 0, :, int(o.world.bos is not None) :]  # BOS is no query
+        entropy += torch.special.entr(real).sum((-1, -2))
         n += len(string)
         before = o.log_probs(o.model(tokens).detach(), [string])
         for layer, head in np.ndindex(*zero.shape):
@@ -274,7 +281,8 @@ def exporting(o: Oracle, model: Any) -> None:
     """The RNN gives symbols the user's logits."""
     rnn, strings = export_rnn(model), some_strings(o, 3)
     raw, wanted = o.world.kind in UNNAMED, o.last(strings)
-    found = rnn(o.tokens(strings) if raw else ours(o, strings))[:, -1].detach()
+    read = ours(o, strings)[:, int(o.world.bos is None) :]
+    found = rnn(o.tokens(strings) if raw else read)[:, -1].detach()
     if raw or o.world.kind == "classes":
         same(found, wanted)
     else:

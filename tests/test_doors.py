@@ -61,10 +61,9 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
         "|^nothing says which tokens of this model are BOS",
         lambda o, call: o.world.kind in UNNAMED,
     ),
-    "no BOS": ("the id of bos must be", lambda o, call: o.world.bos is None),
     "outputs unsaid": (
         r"logits for \d+ ids, and nothing says which is of which",
-        lambda o, call: o.world.kind == "unsaid",
+        lambda o, call: o.world.kind in ("unsaid", "bare-more"),
     ),
     "logits are no tokens": (
         r"nothing says which of the \d+ logits",
@@ -86,6 +85,14 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
     "claim of an automaton": (
         "only 'any_token'( and 'allowed')? can be claimed",
         lambda o, call: _automaton(o) and _claim(call) not in ("any_token", "allowed"),
+    ),
+    "no BOS to prove": (
+        "proofs are of models whose strings start with BOS",
+        lambda o, call: o.world.kind == "startless" and o.world.layers == 2,
+    ),
+    "hidden BOS": (
+        "a BOS that is hidden from it",
+        lambda o, call: o.world.kind == "startless" and ("balance" in call or "drift" in call),
     ),
     "no minimal first layer": (
         "needs a minimal first layer",

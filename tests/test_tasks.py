@@ -186,7 +186,9 @@ def test_systematic_names_are_made_on_demand(k, depth, ending):
         assert task.language.is_complete(strings).all()
 
 
-@pytest.mark.parametrize("name", ["dyck-0-4", "dyck-2-0", "dyck-02-4", "dyck-2-٣", "dyck-2-4 ", "dyck-2-" + "9" * 5000])
+@pytest.mark.parametrize(
+    "name", ["dyck-0-4", "dyck-2-0", "dyck-02-4", "dyck-2-٣", "dyck-2-4 ", "dyck-2-" + "9" * 5000]
+)
 def test_other_numbers_are_no_names(name):
     with pytest.raises(UnknownNameError):
         load_task(name)

@@ -138,7 +138,7 @@ class AutomatonTask:
         Raises:
             DyckStringError: a string is no prefix of the language.
         """
-        table, states = self._walk(tokens)
+        table, states = self.states_of(tokens)
         before = np.roll(states, 1, axis=-1)
         symbol = np.minimum(tokens.cpu().numpy(), self.language.bos_token - 1)
         found = table.counted[before, symbol] & (tokens.cpu().numpy() < self.language.bos_token)
@@ -157,7 +157,7 @@ class AutomatonTask:
         Raises:
             DyckStringError: a string is no prefix of the language.
         """
-        table, states = self._walk(tokens)
+        table, states = self.states_of(tokens)
         found, which = np.unique(states, return_inverse=True)
         moves = [moves_of(self, table.states[state]) for state in found.tolist()]
         may = np.array([[symbol in each for symbol in self.symbols] for each in moves])
@@ -171,7 +171,7 @@ class AutomatonTask:
         Raises:
             DyckStringError: a string is no prefix of the language.
         """
-        _, states = self._walk(tokens)
+        _, states = self.states_of(tokens)
         read = (tokens != self.language.bos_token).long().cumsum(-1).cpu().numpy()
         law = self._short.chain.law(self.train_lengths)
         probs = np.zeros((*tokens.shape, self.language.d_vocab))
@@ -198,8 +198,13 @@ class AutomatonTask:
     def _long(self) -> Table:
         return Table.explore(self, max(*self.train_lengths, *self.long_lengths))
 
-    def _walk(self, tokens: Int[Tensor, "n pos"]) -> tuple[Table, np.ndarray]:
-        """The state after each token; BOS changes none."""
+    def states_of(self, tokens: Int[Tensor, "n pos"]) -> tuple[Table, np.ndarray]:
+        """The table, and the number in it of the state after each token; BOS changes none.
+
+        Raises:
+            DyckStringError: a string is no prefix of the language.
+            ValueError: one is longer than any of the task.
+        """
         ids = self.language.check_tokens(tokens).cpu().numpy()
         read = int((ids < self.language.bos_token).sum(-1).max(initial=0))
         table = self._short if read <= self._short.chain.longest else self._long

@@ -21,7 +21,7 @@ from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.claims import read_threshold, said_to_follow
 from tl_dyck.certify.language.lengths import first_gap
 from tl_dyck.certify.language.profiles import Ending
-from tl_dyck.certify.language.questions import Runner, network_of, refuse_long
+from tl_dyck.certify.language.questions import Runner, network_of, refuse_long, start_of
 from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult
 from tl_dyck.certify.objectives import Objectives
@@ -67,7 +67,7 @@ def decide_automaton(
     network, runner = read_automaton(model, task, lengths[-1], allowed=threshold is not None)
     margins = margins_asked(network, task, lengths[-1], threshold)
     answers = margins.answers
-    asking = answers.asking(lengths[-1], bare=runner.bos is None)
+    asking = answers.asking(lengths[-1], bare=not network.prefix)
     gap = first_gap(asking, lengths, "any_token", task.name)
     exact = until != "refuted"
     rows: list[LengthResult] = []
@@ -177,8 +177,8 @@ def read_automaton(
     if not isinstance(given, TwoLayerRNN):
         refuse_foreign(given)
     cfg = given.config if isinstance(given, TwoLayerRNN) else given.cfg
-    bos: int | None = task.language.bos_token
-    if cfg.d_vocab == bos and getattr(cfg, "language", None) is None:
+    bos = start_of(given, task.language)
+    if cfg.d_vocab == task.language.bos_token and getattr(cfg, "language", None) is None:
         bos = None
     elif task.answer is None or allowed:
         check_predicts(given, task.language, told=True)

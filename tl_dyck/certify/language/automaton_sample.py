@@ -34,7 +34,7 @@ def judge_of(
     Raises:
         CertifyError, UnsupportedModelError: as of `certify_language`.
     """
-    network, runner = read_automaton(model, task, longest, allowed=threshold is not None)
+    network, _ = read_automaton(model, task, longest, allowed=threshold is not None)
     margins = margins_asked(network, task, longest, threshold)
     answers = margins.answers
     after = np.where(answers.after == NOTHING, len(answers.after), answers.after)
@@ -42,7 +42,7 @@ def judge_of(
     weight = np.where(answers.after == NOTHING, -np.inf, 0.0)
     ends = np.where(answers.answer == NOTHING, -np.inf, 0.0)
     chain = Chain.of(after, weight, ends, longest)
-    asking = answers.asking(longest, bare=runner.bos is None)
+    asking = answers.asking(longest, bare=not network.prefix)
 
     def at(length: int) -> Judge:
         if not asking[length]:

@@ -250,6 +250,9 @@ def run_all(
     enough = partial(_is_enough, asked, lengths, tally, until)
     with contextlib.suppress(OutOfTime):
         for length in lengths:
+            if not length and asked.is_bare:  # which has nothing to read
+                tally.complete[0] = True
+                continue
             number = language.count(length, "prefix")
             left -= number
             if length and (left < 0 or number * length > MAX_ENUMERATED_TOKENS):

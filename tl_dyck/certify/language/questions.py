@@ -36,10 +36,10 @@ from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.kit.check import check_integer
-from tl_dyck.language import DyckLanguage
+from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.reading.decoder import departures
-from tl_dyck.reading.inputs import check_predicts, logit_name, named_logits
+from tl_dyck.reading.decoder import HIDDEN_BOS, departures
+from tl_dyck.reading.inputs import check_predicts, hides_bos, logit_name, named_logits
 from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
 from tl_dyck.rnn.config import RNNWeightError
 from tl_dyck.rnn.export import export_layers, export_rnn
@@ -150,9 +150,18 @@ class Asked:
             for ways in self.task.language.prefixes_by_depth(longest)
         ]
         # a string without BOS has nothing after which its first bracket could follow
-        if self.evaluator is not None and not self.evaluator.has_bos:
+        if self.is_bare:
             numbers[0] = 0
         return numbers
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the first model reads no BOS, and so nothing before the first bracket."""
+        if self.evaluator is not None:
+            return not self.evaluator.has_bos
+        first = self.readers[0]
+        bare: bool = isinstance(first, Runner) and first.bos is None
+        return bare or hides_bos(first.model_or_rnn)
 
     def run(self, found: PrefixFound) -> tuple[PrefixFound, float]:
         """A prefix with what the first model makes of it, and the margin that all give it."""
@@ -233,7 +242,7 @@ def ask(
         given = [given[0], models[1]]
     askers, why = _exported(given)
     if why:
-        runners = [Runner(each, language.bos_token) for each in models]
+        runners = [Runner(each, start_of(each, language)) for each in models]
         kinds = sorted({str(each.dtype).removeprefix("torch.") for each in runners})
         how = f"as computed in {' and '.join(kinds)}"
         paths = _paths(models, runners, claim, language, longest)
@@ -288,7 +297,7 @@ def _paths(
     if isinstance(claim, NextToken) or not claim.speaks_of(1) or n_stacks > _MOST_STACKS:
         return None
     try:
-        networks = [network_of(each, language.bos_token) for each in models]
+        networks = [network_of(each, start_of(each, language)) for each in models]
     except (UnsupportedModelError, RNNWeightError):
         return None
     answers = Answers.of_brackets(language, longest)
@@ -297,6 +306,15 @@ def _paths(
         return Predictions(networks, [each.batch for each in runners], answers, valid)
 
     return along(networks[0], claim, answers)
+
+
+def start_of(model: Any, language: Language) -> int | None:
+    """What strings start with that a model is given: BOS, but of an RNN that says it reads none."""
+    config = getattr(model, "config", None)
+    if isinstance(model, TwoLayerRNN) and config is not None and config.alphabet is not None:
+        bos: int | None = config.bos_token
+        return bos
+    return language.bos_token
 
 
 def network_of(model: Any, bos: int | None) -> Network:
@@ -310,6 +328,8 @@ def network_of(model: Any, bos: int | None) -> Network:
         UnsupportedModelError: of neither.
     """
     below = None
+    if hides_bos(model):
+        bos = None
     if isinstance(model, TwoLayerRNN):
         rnn = model
     elif model.cfg.n_layers == 2:
@@ -348,7 +368,7 @@ def make_uniform(model: Any, head: Any) -> Any:
         weights = {name: weight.clone() for name, weight in model.weights.items()}
         weights["W_Q"][index], weights["b_Q"][index] = 0.0, 0.0
         return TwoLayerRNN(model.config, weights)
-    odd = next(departures(model), None)
+    odd = next((each for each in departures(model) if each.what != HIDDEN_BOS), None)
     if odd is not None:
         raise UnsupportedModelError(f"{odd.where}: {odd.what}; no head of it can be made uniform.")
     flat = copy.deepcopy(model)
