@@ -130,16 +130,9 @@ def read_each_line(
 ) -> Iterator[str]:
     """Read an ordinary file of UTF-8 line by line, also one that gzip has made smaller.
 
-    Lines end as `lines_of` has them, and a byte-order mark is no part of the first.
-
-    Args:
-        path: the file; links are followed.
-        most: its largest size in bytes, unpacked.
-        longest: how many bytes a line may have.
-
-    Raises:
-        CorruptFileError: as `read_regular`; or it unpacks to more, a line is longer or no UTF-8, or
-            it cannot be unpacked.
+    Lines end as `lines_of` has them, and a byte-order mark is no part of the first. A file has at
+    most so many bytes, unpacked; a line, so many. Errors are those of `read_regular`, also for more
+    than that, for what is no UTF-8, and for what cannot be unpacked.
     """
     name, size, number = str(path), 0, 0
     with _regular(path, most) as (file, _):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tl_dyck.language.checks import DyckStringError
 from tl_dyck.language.distribution import DyckDistribution
 from tl_dyck.language.dyck import DyckLanguage
-from tl_dyck.language.strings import Strings, read_strings
+from tl_dyck.language.strings import StringList, read_strings
 from tl_dyck.language.symbols import Language, NoStackError, SymbolLanguage
 from tl_dyck.language.vocabulary import Vocabulary, VocabularyError, VocabularyWarning
 
@@ -24,7 +24,7 @@ __all__ = [
     "DyckStringError",
     "Language",
     "NoStackError",
-    "Strings",
+    "StringList",
     "SymbolLanguage",
     "Vocabulary",
     "VocabularyError",

@@ -29,7 +29,7 @@ MOST_SYMBOLS = 2**28
 
 @final
 @dataclass(frozen=True)
-class Strings:
+class StringList:
     """Strings of a language, without BOS and END.
 
     Attributes:
@@ -43,7 +43,7 @@ class Strings:
     ends: NDArray[np.int64] = field(repr=False)
 
     @classmethod
-    def of(cls, language: Language, strings: Iterable[Iterable[int]]) -> Strings:
+    def of(cls, language: Language, strings: Iterable[Iterable[int]]) -> StringList:
         """Of the tokens of each string."""
         found, ends, total = [], [], 0
         for string in strings:
@@ -100,7 +100,7 @@ class Strings:
 
 
 @checked
-def read_strings(file: str | Path, language: Any, *, end: str = "END") -> Strings:
+def read_strings(file: str | Path, language: Any, *, end: str = "END") -> StringList:
     r"""Read strings from a file of text, one a line, as Hewitt et al. and Yao et al. publish them.
 
     Symbols may stand side by side or with spaces between, and may have several letters. An `end` at
@@ -133,7 +133,7 @@ def read_strings(file: str | Path, language: Any, *, end: str = "END") -> String
     known = getattr(language, "language", language)
     if not isinstance(known, Language):
         raise WrongTypeError(f"language must be a language or a task, got {shown(language)}")
-    reader = _Reader(known, end)
+    reader = _LineReader(known, end)
 
     def rows() -> Iterator[list[int]]:
         for number, line in enumerate(read_each_line(file), start=1):
@@ -146,13 +146,13 @@ def read_strings(file: str | Path, language: Any, *, end: str = "END") -> String
                     f"line {number} of {str(file)!r}: {one_line(error)}"
                 ) from error
 
-    found = Strings.of(known, rows())
+    found = StringList.of(known, rows())
     if not len(found):
         raise CorruptFileError(f"{str(file)!r} has no string: no line has anything on it")
     return found
 
 
-def as_strings(strings: Any, language: Any) -> Strings:
+def as_strings(strings: Any, language: Any) -> StringList:
     """Strings as they are, or of texts, which are read as the lines of a file are.
 
     Raises:
@@ -160,7 +160,7 @@ def as_strings(strings: Any, language: Any) -> Strings:
         DyckStringError: a text is not of the language.
         ValueError: of another language.
     """
-    if isinstance(strings, Strings):
+    if isinstance(strings, StringList):
         if strings.language.alphabet != language.alphabet:
             raise DyckStringError(
                 f"these strings are of {strings.language}, whose symbols are not those of "
@@ -171,15 +171,15 @@ def as_strings(strings: Any, language: Any) -> Strings:
         raise WrongTypeError(
             f"strings must be what read_strings returns, or a list of texts, got {shown(strings)}"
         )
-    reader = _Reader(language, "END")
+    reader = _LineReader(language, "END")
     texts = check_several("strings", strings, MOST_GIVEN)
     odd = next((each for each in texts if not isinstance(each, str)), None)
     if odd is not None:
         raise WrongTypeError(f"strings must be texts, got {shown(odd)}")
-    return Strings.of(language, map(reader.read, texts))
+    return StringList.of(language, map(reader.read, texts))
 
 
-class _Reader:
+class _LineReader:
     """Reads lines."""
 
     def __init__(self, language: Any, end: str) -> None:

@@ -39,7 +39,7 @@ _CLAIMS = ("any_token", "allowed")
 _BINS = 6  # of lengths, that are printed
 
 
-class Asked(NamedTuple):
+class AskedPlaces(NamedTuple):
     """What is asked after each token of some strings.
 
     Attributes:
@@ -187,7 +187,7 @@ def _task(model: Any, strings: Any, task: Any) -> Any:
 
 
 def _right(
-    model: Any, tokens: Tensor, asked: Asked, language: Any, above: float, device: Any
+    model: Any, tokens: Tensor, asked: AskedPlaces, language: Any, above: float, device: Any
 ) -> Bool[Tensor, "n pos"]:
     """Whether a model is right after each token."""
     # one more, which is not read, so that it is also asked after the last
@@ -209,7 +209,7 @@ class _Counts:
         self.places = self.right = self.strings = self.whole = 0
         self.n_needs = n_needs
 
-    def add(self, lengths: NDArray[np.int64], asked: Asked, good: Tensor) -> None:
+    def add(self, lengths: NDArray[np.int64], asked: AskedPlaces, good: Tensor) -> None:
         """The answers of some strings."""
         places, right = asked.places, asked.places & good
         number, fine = places.sum(-1).numpy(), right.sum(-1).numpy()
@@ -257,7 +257,7 @@ class _Counts:
 # --- what is asked --------------------------------------------------------------------------------
 
 
-def _asker(task: Any, claim: str) -> tuple[Callable[[Tensor], Asked], tuple[str, ...]]:
+def _asker(task: Any, claim: str) -> tuple[Callable[[Tensor], AskedPlaces], tuple[str, ...]]:
     """What asks of tokens, and the names of what is enough."""
     if isinstance(task, DyckTask):
         return lambda tokens: _of_brackets(task, tokens, claim), NEEDS
@@ -271,7 +271,7 @@ def _inside(tokens: Tensor, bos: int) -> Bool[Tensor, "n pos"]:
     return found
 
 
-def _of_brackets(task: DyckTask, tokens: Int[Tensor, "n pos"], claim: str) -> Asked:
+def _of_brackets(task: DyckTask, tokens: Int[Tensor, "n pos"], claim: str) -> AskedPlaces:
     language = task.language
     depth, opened = language.depth(tokens), language.is_open(tokens)
     kinds = torch.zeros_like(depth)  # how many types are open
@@ -283,20 +283,20 @@ def _of_brackets(task: DyckTask, tokens: Int[Tensor, "n pos"], claim: str) -> As
     needs[opened] = int(claim == "allowed" and language.max_depth > 1)
     needs[:, 0] = 0
     if claim == "allowed":
-        return Asked(_inside(tokens, language.bos_token), task.allowed(tokens), needs, depth)
+        return AskedPlaces(_inside(tokens, language.bos_token), task.allowed(tokens), needs, depth)
     following = tokens.roll(-1, -1)
     following[:, -1] = language.bos_token
-    return Asked(language.is_close(following), following, needs, depth)
+    return AskedPlaces(language.is_close(following), following, needs, depth)
 
 
-def _of_automaton(task: AutomatonTask, tokens: Int[Tensor, "n pos"], claim: str) -> Asked:
+def _of_automaton(task: AutomatonTask, tokens: Int[Tensor, "n pos"], claim: str) -> AskedPlaces:
     bos, places = task.language.bos_token, _inside(tokens, task.language.bos_token)
     may = task.allowed(tokens)
     table, states = task.states_of(tokens)
     if claim == "allowed":
         places &= may.any(-1)
         needs = _by_last(task, table, tokens, states, lambda state: _follows(task, table, state))
-        return Asked(places, may, needs, None)
+        return AskedPlaces(places, may, needs, None)
     if task.answer is not None:
         raise WrongValueError(
             f"{task.name} asks for answers, which are no symbols of the strings; its claim is "
@@ -307,7 +307,7 @@ def _of_automaton(task: AutomatonTask, tokens: Int[Tensor, "n pos"], claim: str)
     counted = task.counted_positions(tokens).roll(-1, -1)
     counted[:, -1] = False
     needs = _by_last(task, table, tokens, states, lambda state: tuple(table.counted[state]))
-    return Asked(counted, following, needs, None)
+    return AskedPlaces(counted, following, needs, None)
 
 
 def _follows(task: AutomatonTask, table: Table, state: int) -> tuple[str, ...]:

@@ -19,9 +19,9 @@ from tl_dyck.certify.exact.loss_counts import Losing
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.claims import read_threshold, said_to_follow
-from tl_dyck.certify.language.lengths import first_gap
+from tl_dyck.certify.language.lengths import first_gap, refuse_long
 from tl_dyck.certify.language.profiles import Ending
-from tl_dyck.certify.language.questions import Runner, network_of, refuse_long, start_of
+from tl_dyck.certify.language.questions import Runner, network_of, start_of
 from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult
 from tl_dyck.certify.objectives import Objectives

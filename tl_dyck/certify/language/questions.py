@@ -30,6 +30,7 @@ from tl_dyck.certify.language.claims import (
 )
 from tl_dyck.certify.language.counted import NetworkSymbols
 from tl_dyck.certify.language.evaluator import Evaluator
+from tl_dyck.certify.language.lengths import refuse_long
 from tl_dyck.certify.language.predictions import Predictions
 from tl_dyck.certify.language.profiles import Ending, Profiles
 from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
@@ -396,17 +397,4 @@ def refuse_unlike(models: Sequence[Any], language: DyckLanguage) -> None:
         raise CertifyError(
             f"the {sizes[0]} logits of one model and the {sizes[1]} of the other are not known to "
             "be of the same tokens; adopt both with one vocabulary and outputs"
-        )
-
-
-def refuse_long(n_ctx: int, longest: int, bos: int = 1) -> None:
-    """Refuse strings that a model cannot read.
-
-    Raises:
-        CertifyError: with so many tokens before them they are longer than its n_ctx.
-    """
-    if longest + bos > n_ctx:
-        raise CertifyError(
-            f"strings of {longest} symbols have {longest + bos} tokens, but the model reads "
-            f"{n_ctx} (n_ctx); ask for lengths up to {n_ctx - bos}"
         )
