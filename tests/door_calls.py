@@ -251,21 +251,29 @@ def heads(o: Oracle, model: Any) -> None:
 
 
 @call
-def truths(o: Oracle, model: Any) -> None:
-    """Of each head: how many closing brackets break without it."""
-    found = head_truths(model, o.task, 3)
+def truths(o: Oracle, model: Any, claim: str = "any_token") -> None:
+    """Of each head: how many closing brackets, or sets of what may follow, break without it."""
+    how: dict[str, Any] = {"threshold": THRESHOLD} if claim == "allowed" else {}
+    found = head_truths(model, o.task, 3, claim, **how)
+    # of no model without BOS the empty one, which no closing bracket follows either
+    lengths = range(claim == "any_token" or o.world.bos is None, 4)
     right: list[np.ndarray] = []
     for layer, head in [(None, None), *np.ndindex(o.world.layers, o.world.heads)]:
         hooks = [] if layer is None else [hook_z(layer, head, torch.zeros(3))]
         share = []
-        for length in (1, 2, 3):
+        for length in lengths:
             for string, state in o.grown(length):
-                if o.asked(state) is not None:
+                if claim == "allowed":
+                    may = np.isin(range(o.world.n), o.follows(state))
+                    said = o.last([string], hooks=hooks)[0][o.columns] > THRESHOLD
+                    share.append(np.array_equal(said, may) * o.chance(string))
+                elif o.asked(state) is not None:
                     margin = o.margins([string], [[o.asked(state)]], hooks=hooks)[0]
                     share.append((margin > 0) * o.chance(string))
         right.append(np.array(share))
     weight = [
-        o.chance(s) for n in (1, 2, 3) for s, at in o.grown(n) if o.asked(at) is not None
+        o.chance(s) for n in lengths for s, at in o.grown(n)
+        if claim == "allowed" or o.asked(at) is not None
     ]  # fmt: skip
     same(found.accuracy, right[0].sum() / sum(weight))
     needed = [((right[0] > 0) & (each == 0)) @ weight / sum(weight) for each in right[1:]]
@@ -464,6 +472,7 @@ for name in probes.list_probes():
     CALLS[f"probe {name}"] = partial(probe, name=name)
 for name in (*ablation.MODES, "gradient"):
     CALLS[f"importance {name}"] = partial(importance, mode=name)
+CALLS["truths allowed"] = partial(truths, claim="allowed")
 for name in ("certify", "certify_many", "certify_each"):
     CALLS[name] = partial(edits, name=name)
 CLAIMS = ("any_token", "closing_only", "valid_token", "allowed")

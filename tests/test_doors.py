@@ -45,8 +45,8 @@ def _is_wrong(o: Oracle, call: str) -> bool:
     return any(any(wrong(o, claim, n, other).values()) for n in range(LONGEST))
 
 
-def _all_wrong(o: Oracle) -> bool:
-    return all(all(wrong(o, "any_token", n, None).values()) for n in range(LONGEST))
+def _all_wrong(o: Oracle, claim: str) -> bool:
+    return all(all(wrong(o, claim, n, None).values()) for n in range(LONGEST))
 
 
 def _silent(o: Oracle, call: str) -> bool:
@@ -112,7 +112,7 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
     "wrong, so no proof": ("another logit is larger|is wrong, or within rounding", _is_wrong),
     "right nowhere": (
         "closes no prefix right",
-        lambda o, call: call == "truths" and _all_wrong(o),
+        lambda o, call: call.startswith("truths") and _all_wrong(o, _claim(call)),
     ),
     "no proof of sets": (
         "the claim 'allowed' has no proof",
