@@ -28,6 +28,7 @@ CLOSE = {"rtol": 1e-6, "atol": 1e-8}
 CALLS: dict[str, Callable[[Oracle, Any], None]] = {}
 TUNING = ablation.FinetuneConfig(penalties=(0.1,), steps=2, batch_size=4, n_eval=6)
 EPSILON = 0.4
+THRESHOLD = -0.3  # of some worlds' logits that is on the other side than 0
 
 
 def same(found: Any, wanted: Any, **how: float) -> None:
@@ -48,8 +49,9 @@ def some_strings(o: Oracle, n: int) -> list[tuple[int, ...]]:
 
 
 def ours(o: Oracle, strings: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Strings of symbols in our tokens, BOS first if the model has one."""
-    first = [] if o.world.bos is None else [o.task.language.bos_token]
+    """Strings of symbols in our tokens, BOS first if it is adopted or has one."""
+    bare = o.world.bos is None and o.world.kind in UNNAMED
+    first = [] if bare else [o.task.language.bos_token]
     return torch.tensor([[*first, *string] for string in strings])
 
 
@@ -61,9 +63,10 @@ def adopting(o: Oracle, model: Any) -> None:
     """The logits of symbols are those that the user's model gives them."""
     mine = adopt(o.model, vocabulary(o.world), outputs=o.world.told)
     strings = some_strings(o, 2)
-    same(mine(ours(o, strings))[:, -1].sort(-1).values, np.sort(o.last(strings)))
+    found = mine(torch.tensor([[o.task.language.bos_token, *string] for string in strings]))
+    same(found[:, -1].sort(-1).values, np.sort(o.last(strings)))
     if o.world.kind != "classes":
-        same(mine(ours(o, strings))[:, -1, : o.world.n], o.last(strings)[:, o.columns])
+        same(found[:, -1, : o.world.n], o.last(strings)[:, o.columns])
 
 
 @call
@@ -88,6 +91,8 @@ def counted(o: Oracle, model: Any) -> None:
     right = total = 0.0
     for row, weight in zip(tokens.tolist(), weights.tolist(), strict=True):
         for at in np.flatnonzero(weight).tolist():
+            if at == 1 and o.world.bos is None:
+                continue  # who has read nothing is not asked
             best = o.last([row[1:at]])[0].argmax()
             right += weight[at] * (best == o.columns[row[at]])
             total += weight[at]
@@ -103,11 +108,12 @@ def law(o: Oracle, model: Any) -> None:
     lost = length = 0.0
     for row, each in zip(tokens.tolist(), probs, strict=True):
         string = [x for x in row if x != bos]
-        for at in range(len(string)):
+        first = int(o.world.bos is None)
+        for at in range(first, len(string)):
             p = each[at, : o.world.n].numpy()
             q = torch.tensor(o.last([string[:at]])[0]).log_softmax(-1)[o.columns].numpy()
             lost += sum(a * (math.log(a) - b) for a, b in zip(p, q, strict=True) if a > 0)
-        length += len(string)
+        length += len(string) - first
     same(found, lost / length)
 
 
@@ -129,7 +135,7 @@ def probe(o: Oracle, model: Any, name: str) -> None:
         for row in o.task.sample(5, generator=torch.Generator().manual_seed(2)).tolist():
             string = [x for x in row[1:] if x != o.task.language.bos_token]
             pattern, stack = o.patterns(o.tokens([string]))[:, 0], []
-            for at, x in enumerate(string, start=1):
+            for at, x in enumerate(string, start=int(o.world.bos is not None)):
                 stack = stack[:-1] if x % 2 else [*stack, at]
                 on_top += [pattern[:, :, at, stack[-1]]] if stack else []
         same(found.mass, torch.stack(on_top).mean(0))
@@ -195,7 +201,8 @@ def importance(o: Oracle, model: Any, mode: str) -> None:
                 (slope,) = torch.autograd.grad(after.sum(), [xi])
             wanted[layer, head] = slope.abs().mean()
             continue
-        put = torch.zeros(3) if mode == "zero" else z[:, 1:].mean((0, 1))
+        real = z[:, int(o.world.bos is not None) :]
+        put = torch.zeros(3) if mode == "zero" else real.mean((0, 1))
         hook = uniform(layer, head) if mode == "uniform-pattern" else hook_z(layer, head, put)
         after = o.log_probs(o.model.run_with_hooks(tokens, fwd_hooks=[hook]).detach(), strings)
         wanted[layer, head] = (before - after).mean()
@@ -231,7 +238,8 @@ def heads(o: Oracle, model: Any) -> None:
     entropy, n = torch.zeros(o.world.layers, o.world.heads, dtype=torch.float64), 0
     for string in rows:
         tokens = o.tokens([string])
-        entropy += torch.special.entr(o.patterns(tokens)[:, 0, :, 1:]).sum((-1, -2))
+        real = o.patterns(tokens)[:, 0, :, int(o.world.bos is not None) :]  # BOS is no query
+        entropy += torch.special.entr(real).sum((-1, -2))
         n += len(string)
         before = o.log_probs(o.model(tokens).detach(), [string])
         for layer, head in np.ndindex(*zero.shape):
@@ -243,21 +251,29 @@ def heads(o: Oracle, model: Any) -> None:
 
 
 @call
-def truths(o: Oracle, model: Any) -> None:
-    """Of each head: how many closing brackets break without it."""
-    found = head_truths(model, o.task, 3)
+def truths(o: Oracle, model: Any, claim: str = "any_token") -> None:
+    """Of each head: how many closing brackets, or sets of what may follow, break without it."""
+    how: dict[str, Any] = {"threshold": THRESHOLD} if claim == "allowed" else {}
+    found = head_truths(model, o.task, 3, claim, **how)
+    # of no model without BOS the empty one, which no closing bracket follows either
+    lengths = range(claim == "any_token" or o.world.bos is None, 4)
     right: list[np.ndarray] = []
     for layer, head in [(None, None), *np.ndindex(o.world.layers, o.world.heads)]:
         hooks = [] if layer is None else [hook_z(layer, head, torch.zeros(3))]
         share = []
-        for length in (1, 2, 3):
+        for length in lengths:
             for string, state in o.grown(length):
-                if o.asked(state) is not None:
+                if claim == "allowed":
+                    may = np.isin(range(o.world.n), o.follows(state))
+                    said = o.last([string], hooks=hooks)[0][o.columns] > THRESHOLD
+                    share.append(np.array_equal(said, may) * o.chance(string))
+                elif o.asked(state) is not None:
                     margin = o.margins([string], [[o.asked(state)]], hooks=hooks)[0]
                     share.append((margin > 0) * o.chance(string))
         right.append(np.array(share))
     weight = [
-        o.chance(s) for n in (1, 2, 3) for s, at in o.grown(n) if o.asked(at) is not None
+        o.chance(s) for n in lengths for s, at in o.grown(n)
+        if claim == "allowed" or o.asked(at) is not None
     ]  # fmt: skip
     same(found.accuracy, right[0].sum() / sum(weight))
     needed = [((right[0] > 0) & (each == 0)) @ weight / sum(weight) for each in right[1:]]
@@ -273,7 +289,8 @@ def exporting(o: Oracle, model: Any) -> None:
     """The RNN gives symbols the user's logits."""
     rnn, strings = export_rnn(model), some_strings(o, 3)
     raw, wanted = o.world.kind in UNNAMED, o.last(strings)
-    found = rnn(o.tokens(strings) if raw else ours(o, strings))[:, -1].detach()
+    read = ours(o, strings)[:, int(o.world.bos is None) :]
+    found = rnn(o.tokens(strings) if raw else read)[:, -1].detach()
     if raw or o.world.kind == "classes":
         same(found, wanted)
     else:
@@ -372,6 +389,10 @@ def wrong(o: Oracle, claim: str, length: int, other: Oracle | None) -> dict[Any,
             if rivals is not None and len(rivals) == 1:
                 continue  # there is nobody to lose
             found[string] = o.margins([string], [[right]], among=rivals)[0] < 0
+        elif claim == "allowed":
+            may = np.isin(range(o.world.n), o.follows(state))
+            if may.any():
+                found[string] = not np.array_equal(logits[o.columns] > THRESHOLD, may)
         elif claim == "valid_token":
             found[string] = o.margins([string], [o.follows(state)])[0] < 0
         elif claim in ("kl", "total_variation"):
@@ -396,6 +417,8 @@ def about(o: Oracle, claim: str) -> tuple[dict[str, Any], Oracle | None]:
     """What a claim takes besides, and the oracle of the other model."""
     if claim in ("kl", "total_variation"):
         return {"epsilon": EPSILON}, None
+    if claim == "allowed":
+        return {"threshold": THRESHOLD}, None
     if claim == "head":
         return {"head": (o.world.layers - 1, 0)}, None
     if claim == "agree":
@@ -423,8 +446,9 @@ def sampled(o: Oracle, model: Any, claim: str) -> None:
     how, other = about(o, claim)
     (found,) = sample_error(model, o.task, [3], claim, n=60, **how)
     bad = wrong(o, claim, 3, other)
-    weight = {string: o.chance(string) for string in bad}
-    if claim in ("any_token", "closing_only"):  # as often as the next bracket closes
+    brackets = isinstance(o.task, DyckTask)  # of automata each string is as likely
+    weight = {string: o.chance(string) if brackets else 1.0 for string in bad}
+    if brackets and claim in ("any_token", "closing_only"):  # as often as the next bracket closes
         states = dict(o.grown(3))
         weight = {
             s: w * sum(p for x, p in o.law(states[s]).items() if x % 2) for s, w in weight.items()
@@ -437,6 +461,7 @@ def sampled(o: Oracle, model: Any, claim: str) -> None:
 def proof(o: Oracle, model: Any, claim: str) -> None:
     """There is one only of what is so, and the checker takes it."""
     how, other = about(o, claim)
+    how.pop("threshold", None)
     found = prove_language(model, o.task, LONGEST - 1, claim, **how)
     assert check(*unpacked(found.content))
     for length in range(LONGEST):
@@ -447,11 +472,13 @@ for name in probes.list_probes():
     CALLS[f"probe {name}"] = partial(probe, name=name)
 for name in (*ablation.MODES, "gradient"):
     CALLS[f"importance {name}"] = partial(importance, mode=name)
+CALLS["truths allowed"] = partial(truths, claim="allowed")
 for name in ("certify", "certify_many", "certify_each"):
     CALLS[name] = partial(edits, name=name)
-CLAIMS = ("any_token", "closing_only", "valid_token", "total_variation", "kl", "agree", "head")
+CLAIMS = ("any_token", "closing_only", "valid_token", "allowed")
+CLAIMS += ("total_variation", "kl", "agree", "head")
 for name in CLAIMS:
     CALLS[f"certify_language {name}"] = partial(language, claim=name)
     CALLS[f"sample_error {name}"] = partial(sampled, claim=name)
-for name in ("any_token", "closing_only", "valid_token", "agree", "head"):
+for name in ("any_token", "closing_only", "valid_token", "allowed", "agree", "head"):
     CALLS[f"prove_language {name}"] = partial(proof, claim=name)

@@ -53,7 +53,7 @@ TASKS = {
     **{"ended": ended(), "thirds": thirds()},
 }
 #: What ids and logits are like: all is said of them, or not.
-SAID = ("ours", "theirs", "dead", "mask", "symbols", "shifted")
+SAID = ("ours", "theirs", "dead", "mask", "symbols", "shifted", "startless")
 UNNAMED = ("raw", "alike", "bare", "bare-more")
 KINDS = (*SAID, "unsaid", "classes", *UNNAMED)
 FACTORS: dict[str, tuple[Any, ...]] = {
@@ -100,7 +100,7 @@ class World:
     @property
     def bos(self) -> int | None:
         """The user's id of BOS."""
-        if self.kind in ("bare", "bare-more"):
+        if self.kind in ("bare", "bare-more", "startless"):
             return None
         return self.n if self.kind in ("ours", "alike") else 1
 
@@ -109,12 +109,14 @@ class World:
         """The user's id of each symbol."""
         if self.kind in ("ours", "alike", "bare", "bare-more"):
             return list(range(self.n))
+        if self.kind == "startless":
+            return list(range(self.n, 0, -1))  # behind padding 0, the last first
         return list(range(self.n + 1, 1, -1))  # behind padding 0 and BOS 1, the last first
 
     @property
     def d_vocab(self) -> int:
         """How many ids there are."""
-        more = {"ours": 1, "alike": 1, "bare": 0, "bare-more": 0, "mask": 3}
+        more = {"ours": 1, "alike": 1, "bare": 0, "bare-more": 0, "startless": 1, "mask": 3}
         return self.n + more.get(self.kind, 2)
 
     @property
@@ -254,9 +256,12 @@ class Oracle:
         return torch.stack([cache[name] for name in names])
 
     def log_probs(self, logits: torch.Tensor, strings: Sequence[Sequence[int]]) -> torch.Tensor:
-        """The mean log-probability of the symbols of strings of one length, of [batch, pos, …]."""
-        every = logits.log_softmax(-1)
-        columns = torch.tensor([[self.columns[s] for s in string] for string in strings])
+        """The mean log-probability of the symbols of strings of one length, of [batch, pos, …].
+
+        Without BOS, of all but the first.
+        """
+        every, first = logits.log_softmax(-1), int(self.world.bos is None)
+        columns = torch.tensor([[self.columns[s] for s in string[first:]] for string in strings])
         return every[:, :-1].gather(-1, columns[..., None])[..., 0].mean(1)
 
 
@@ -292,8 +297,7 @@ def given(world: World, seed: int = 0) -> Any:
 def vocabulary(world: World) -> Vocabulary:
     """What the user says of ids."""
     padding = None if world.ids[0] == 0 else 0
-    bos = -1 if world.bos is None else world.bos
-    return Vocabulary(TASKS[world.task].language, world.ids, bos=bos, padding=padding)
+    return Vocabulary(TASKS[world.task].language, world.ids, bos=world.bos, padding=padding)
 
 
 @lru_cache(maxsize=64)
@@ -301,7 +305,7 @@ def twin(world: World) -> Any:
     """The same model with our ids from the start, its weights moved by hand."""
     found = oracle(world)
     model = copy.deepcopy(found.model)
-    rows = [*world.ids, world.bos]
+    rows = [*world.ids, *([] if world.bos is None else [world.bos])]
     rows += [token for token in range(world.d_vocab) if token not in rows]
     outputs = world.outputs
     columns = [outputs.index(token) for token in rows if token in outputs]
@@ -313,7 +317,11 @@ def twin(world: World) -> Any:
         model.unembed.W_U.copy_(found.model.unembed.W_U[:, columns])
         model.unembed.b_U.copy_(found.model.unembed.b_U[columns])
     told = () if world.kind == "classes" else said
-    return adopt(model, Vocabulary.ours(TASKS[world.task].language), outputs=told)
+    language = TASKS[world.task].language
+    ours = Vocabulary.ours(language)
+    if world.bos is None:
+        ours = Vocabulary(language, range(world.n), bos=None)
+    return adopt(model, ours, outputs=told)
 
 
 def cover(factors: dict[str, tuple[Any, ...]], more: int, seed: int) -> list[tuple[Any, ...]]:

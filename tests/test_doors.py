@@ -45,8 +45,8 @@ def _is_wrong(o: Oracle, call: str) -> bool:
     return any(any(wrong(o, claim, n, other).values()) for n in range(LONGEST))
 
 
-def _all_wrong(o: Oracle) -> bool:
-    return all(all(wrong(o, "any_token", n, None).values()) for n in range(LONGEST))
+def _all_wrong(o: Oracle, claim: str) -> bool:
+    return all(all(wrong(o, claim, n, None).values()) for n in range(LONGEST))
 
 
 def _silent(o: Oracle, call: str) -> bool:
@@ -61,10 +61,9 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
         "|^nothing says which tokens of this model are BOS",
         lambda o, call: o.world.kind in UNNAMED,
     ),
-    "no BOS": ("the id of bos must be", lambda o, call: o.world.bos is None),
     "outputs unsaid": (
         r"logits for \d+ ids, and nothing says which is of which",
-        lambda o, call: o.world.kind == "unsaid",
+        lambda o, call: o.world.kind in ("unsaid", "bare-more"),
     ),
     "logits are no tokens": (
         r"nothing says which of the \d+ logits",
@@ -84,8 +83,16 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
         lambda o, call: _automaton(o),
     ),
     "claim of an automaton": (
-        "only 'any_token' can be claimed",
-        lambda o, call: _automaton(o) and _claim(call) != "any_token",
+        "only 'any_token'( and 'allowed')? can be claimed",
+        lambda o, call: _automaton(o) and _claim(call) not in ("any_token", "allowed"),
+    ),
+    "no BOS to prove": (
+        "proofs are of models whose strings start with BOS",
+        lambda o, call: o.world.kind == "startless" and o.world.layers == 2,
+    ),
+    "hidden BOS": (
+        "a BOS that is hidden from it",
+        lambda o, call: o.world.kind == "startless" and ("balance" in call or "drift" in call),
     ),
     "no minimal first layer": (
         "needs a minimal first layer",
@@ -105,7 +112,15 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
     "wrong, so no proof": ("another logit is larger|is wrong, or within rounding", _is_wrong),
     "right nowhere": (
         "closes no prefix right",
-        lambda o, call: call == "truths" and _all_wrong(o),
+        lambda o, call: call.startswith("truths") and _all_wrong(o, _claim(call)),
+    ),
+    "no proof of sets": (
+        "the claim 'allowed' has no proof",
+        lambda o, call: call == "prove_language allowed",
+    ),
+    "asked at no such length": (
+        "asks for nothing after strings of 3 symbols",
+        lambda o, call: _silent(o, call),
     ),
     "kind without a proof": (
         "is not of one layer and head without positions",

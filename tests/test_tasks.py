@@ -172,7 +172,7 @@ def test_bad_calls():
         load_task("dyck-2-4-prefx")
 
 
-@pytest.mark.parametrize(("k", "depth"), [(1, 1), (1, 6), (2, 5), (20, 3)])
+@pytest.mark.parametrize(("k", "depth"), [(1, 1), (1, 6), (2, 5), (20, 3), (128, 3), (2, 100)])
 @pytest.mark.parametrize("ending", ["", "-prefix"])
 def test_systematic_names_are_made_on_demand(k, depth, ending):
     task = load_task(f"dyck-{k}-{depth}{ending}")
@@ -186,9 +186,23 @@ def test_systematic_names_are_made_on_demand(k, depth, ending):
         assert task.language.is_complete(strings).all()
 
 
-@pytest.mark.parametrize("name", ["dyck-0-4", "dyck-2-0", "dyck-2-100", "dyck-2-٣", "dyck-2-4 "])
+@pytest.mark.parametrize(
+    "name", ["dyck-0-4", "dyck-2-0", "dyck-02-4", "dyck-2-٣", "dyck-2-4 ", "dyck-2-" + "9" * 5000]
+)
 def test_other_numbers_are_no_names(name):
     with pytest.raises(UnknownNameError):
+        load_task(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dyck-10001-4", "n_types must be at most 10000, got 10001"),
+        ("dyck-2-10000001", "max_depth must be at most 10000000, got 10000001"),
+    ],
+)
+def test_more_than_a_language_may_have_is_said_in_a_line(name, said):
+    with pytest.raises(ValueError, match=said):
         load_task(name)
 
 

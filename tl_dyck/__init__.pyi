@@ -55,6 +55,7 @@ from tl_dyck.language import Vocabulary as Vocabulary
 from tl_dyck.language import VocabularyError as VocabularyError
 from tl_dyck.language import VocabularyWarning as VocabularyWarning
 from tl_dyck.language import build_tokenizer as build_tokenizer
+from tl_dyck.language import read_strings as read_strings
 from tl_dyck.models import DyckTransformer as DyckTransformer
 from tl_dyck.models import DyckTransformerConfig as DyckTransformerConfig
 from tl_dyck.models import adopt as adopt
@@ -89,6 +90,7 @@ from tl_dyck.studies.reproduction import reproduce as reproduce
 from tl_dyck.tasks import AutomatonTask as AutomatonTask
 from tl_dyck.tasks import DyckTask as DyckTask
 from tl_dyck.tasks import Task as Task
+from tl_dyck.tasks import accuracy_on as accuracy_on
 from tl_dyck.tasks import counted_accuracy as counted_accuracy
 from tl_dyck.tasks import list_tasks as list_tasks
 from tl_dyck.tasks import load_task as load_task

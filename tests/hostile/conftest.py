@@ -95,6 +95,7 @@ def _originals(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> P
         (path / "corpus").mkdir()
         (path / "corpus" / "train.tsv").write_text("good film\t1\nbad film\t0\n" * 5)
         (path / "corpus" / "dev.tsv").write_text("good\t1\nbad\t0\n")
+        (path / "corpus" / "brackets.txt").write_text("[ ( ) ] END\n")
         (path / "corpus" / "synonyms.json").write_text(json.dumps({"good": ["bad"]}))
         _make_runs(path)
         _make_sweep(path / "sweep")

@@ -175,6 +175,7 @@ def said_of(read: Callable[[Path], Any], folder: Path) -> tuple[str, str]:
 MADE = {
     "mine.yaml": '{"experiment": "mine", "grid": {"x": ["a", "b"]}, "common": {"y": "c"}}',
     "strings.txt": "[(\t]\n[[\t]\n",
+    "dyck.txt": "(a (b b) a) END\n(b\n",
 }
 MADE["mine.json"] = MADE["mine.yaml"]
 

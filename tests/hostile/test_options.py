@@ -42,6 +42,7 @@ CALLS: dict[str, tuple[dict[str, str], str]] = {
     "models": ({}, ""),
     "train": ({"model": "gpt"}, "--steps 1"),
     "probe": ({"models": "model"}, ""),
+    "accuracy": ({"models": "model"}, "--file corpus/brackets.txt"),
     "play": ({"models": "model"}, ""),
     "ablate": ({"models": "model"}, "--steps 0"),
     "export": ({"model": "model", "out": "made"}, ""),

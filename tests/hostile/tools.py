@@ -14,6 +14,7 @@ from tl_dyck.certify import load_synonyms
 from tl_dyck.cli.certificates import read_lines
 from tl_dyck.kit.files import read_json
 from tl_dyck.kit.screen import visible
+from tl_dyck.language import DyckLanguage, read_strings
 from tl_dyck.models import load_model
 from tl_dyck.report.patterns import read_patterns
 from tl_dyck.rnn import load_rnn
@@ -49,6 +50,7 @@ JUNK = {
     "a pickle": b"\x80\x04\x95\x1a\x00\x00\x00cos\nsystem\n(S'touch owned'\ntR.",
 }
 
+LETTERS = DyckLanguage(2, 3, brackets=("(a", "a)", "(b", "b)"))
 _PATTERNS, _LIKELIEST, _WORST = (  # of the study's runs that have one
     f"runs/*/*/{name}.safetensors" for name in ("patterns", "language", "certificate")
 )
@@ -86,6 +88,7 @@ READERS: dict[tuple[str, str], Callable[[Path], Any]] = {
     ("corpus", "dev.tsv"): load_folder,
     ("corpus", "synonyms.json"): lambda folder: load_synonyms(folder / "synonyms.json"),
     ("corpus", "strings.txt"): lambda folder: read_lines(folder / "strings.txt", None),
+    ("corpus", "dyck.txt"): lambda folder: read_strings(folder / "dyck.txt", LETTERS),
 }
 
 

@@ -21,7 +21,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_instance, check_integer
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.language import VocabularyError
-from tl_dyck.reading.inputs import check_finite, named_logits
+from tl_dyck.reading.inputs import check_finite, hides_bos, named_logits
 
 #: ``metric(logits [batch, pos, d_vocab], tokens [batch, pos]) -> [batch]``; larger is better.
 Metric = Callable[..., Tensor]
@@ -282,10 +282,12 @@ def default_metric(model: Any, metric: Metric | None, ignore: Ignored = None) ->
                 "which token; pass a metric of your own, or tl_dyck.adopt(…, outputs=[…])"
             )
 
+        bare = hides_bos(model)  # then nothing is said of the first symbol
+
         def of_named(logits: Tensor, tokens: Tensor) -> Tensor:
             target = tokens[:, 1:]
             _refuse_silent(target[~torch.isin(target, target.new_tensor(known))], named)
-            return log_likelihood(logits, tokens, ignore=known)
+            return log_likelihood(logits[:, bare:], tokens[:, bare:], ignore=known)
 
         return of_named
     if not callable(metric):

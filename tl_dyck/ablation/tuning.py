@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, SupportsIndex, final
 
 import numpy as np
@@ -27,18 +28,21 @@ from tl_dyck.ablation.metrics import (
 from tl_dyck.ablation.patterns import pattern_drift
 from tl_dyck.kit.check import (
     WrongTypeError,
+    WrongValueError,
     check_instance,
     check_number,
     check_seed,
 )
 from tl_dyck.kit.configuration import Configuration, drawn, number, whole
 from tl_dyck.kit.files import sha256
-from tl_dyck.reading.inputs import check_reads
+from tl_dyck.reading.inputs import check_reads, hides_bos
 from tl_dyck.tasks.protocol import is_task
 
 #: Tokens ``[batch, pos]``; a task, of which fresh strings are drawn; or
 #: ``sample(n, generator) -> tokens``.
 Data = Any
+
+_DRAWS = 100  # of strings in place of those that are too short
 
 
 @final
@@ -125,7 +129,8 @@ class Source:
         self._sample: Callable[[int, torch.Generator], Tensor] | None = None
         if is_task(data):
             check_reads(model, data.language)
-            self._sample = lambda n, generator: data.sample(n, generator=generator)
+            draw = _two_symbols if hides_bos(model) else _any
+            self._sample = partial(draw, data)
         elif callable(data):
             self._sample = data
         else:
@@ -149,6 +154,36 @@ class Source:
         chosen = torch.randint(len(self._data), (size,), generator=generator)
         rows: Tensor = self._data[chosen].to(device)
         return rows
+
+
+def _any(task: Any, n: int, generator: torch.Generator) -> Tensor:
+    drawn: Tensor = task.sample(n, generator=generator)
+    return drawn
+
+
+def _two_symbols(task: Any, n: int, generator: torch.Generator) -> Tensor:
+    """Strings of two symbols at least: without BOS, nothing is predicted of a single one.
+
+    Raises:
+        ValueError: there are hardly any.
+    """
+    found: Tensor = task.sample(n, generator=generator)
+    for _ in range(_DRAWS):
+        short = (found != task.language.bos_token).sum(-1) < 2
+        if not short.any():
+            return found
+        again = task.sample(int(short.sum()), generator=generator)
+        width = max(found.shape[1], again.shape[1])
+        found, again = (_filled(each, width, task.language.bos_token) for each in (found, again))
+        found[short] = again
+    raise WrongValueError(
+        f"nearly all strings of {task.name} have one symbol, of which a model without BOS predicts "
+        "nothing"
+    )
+
+
+def _filled(tokens: Tensor, width: int, bos: int) -> Tensor:
+    return torch.nn.functional.pad(tokens, (0, width - tokens.shape[1]), value=bos)
 
 
 @final

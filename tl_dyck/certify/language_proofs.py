@@ -98,6 +98,11 @@ def prove_language(
         UnknownNameError: no such property, task or way.
     """
     task = load_task(task) if isinstance(task, str) else task
+    if property == "allowed":
+        raise NoProofError(
+            "the claim 'allowed' has no proof: proofs say which logit is the largest, not on which "
+            "side of a threshold each is; certify_language decides it"
+        )
     if property not in _PROVABLE:
         raise unknown_name("property that can be proved", property, _PROVABLE)
     if by not in (None, "boxes", "paths"):

@@ -45,6 +45,18 @@ class Objectives:
             np.concatenate([c, none]), np.concatenate([none, c]), np.concatenate([-logits, logits])
         )
 
+    @classmethod
+    def allowed(cls, may: NDArray[np.bool_], threshold: float) -> Objectives:
+        """logit[c] - threshold for each c that `may` follow, and threshold - logit[c] for others.
+
+        Args:
+            may: [symbols].
+            threshold: above which a logit says that its symbol may follow.
+        """
+        c = np.arange(len(may))
+        offsets = np.where(may, -threshold, threshold)
+        return cls(np.where(may, c, -1), np.where(may, -1, c), offsets)
+
     def take(self, which: NDArray[np.int64]) -> Objectives:
         """Some of them, in the order given."""
         return Objectives(self.plus[which], self.minus[which], self.offsets[which])

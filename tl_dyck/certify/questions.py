@@ -26,7 +26,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_integer, check_time_limit
 from tl_dyck.kit.environment import made_with, one_thread
 from tl_dyck.language import DyckLanguage
-from tl_dyck.reading.inputs import check_reads, unwrapped
+from tl_dyck.reading.inputs import check_reads, hides_bos, unwrapped
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.rnn.unsupported import refuse_weights
 
@@ -102,7 +102,13 @@ class Asker:
     def without_bos(self, tokens: Tokens | str) -> tuple[int, ...]:
         """A string without the BOS that it may start with."""
         given = self.read(tokens)
-        return given[1:] if given and given[0] == self.rnn.config.bos_token else given
+        return given[1:] if given and given[0] == self._bos else given
+
+    @property
+    def _bos(self) -> int | None:
+        """What strings start with, of the model if there is one."""
+        bos: int | None = self.rnn.config.bos_token
+        return self.model_or_rnn.cfg.language.bos_token if hides_bos(self.model) else bos
 
     @checked
     def rnn_logits(self, string: tuple[int, ...]) -> list[float]:
@@ -297,7 +303,7 @@ class Asker:
 
     @torch.no_grad()
     def _last(self, string: tuple[int, ...], *, exactly: bool) -> list[float]:
-        bos = self.rnn.config.bos_token
+        bos = self._bos if not exactly else self.rnn.config.bos_token
         tokens = torch.tensor([string if bos is None else (bos, *string)])
         if exactly:
             last = self.rnn.last_logits(tokens)[0]

@@ -16,7 +16,8 @@ from tl_dyck.certify.check_edits import CONFIG, Affine
 from tl_dyck.certify.check_two_layers import BOUND, FORMAT, PrefixGroup, PrefixMargins, asked, says
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array, BoolArray
-from tl_dyck.certify.language.questions import Runner, make_uniform, refuse_long, refuse_unlike
+from tl_dyck.certify.language.lengths import refuse_long
+from tl_dyck.certify.language.questions import Runner, make_uniform, refuse_unlike
 from tl_dyck.certify.path_proofs import float32_where_exact, refuse_others
 from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, searching
 from tl_dyck.kit.files import tensors_digest

@@ -16,6 +16,7 @@ import typer.core
 from rich.text import Text
 
 from tl_dyck.cli.ablate import ablate
+from tl_dyck.cli.accuracy import accuracy
 from tl_dyck.cli.answers import Command, Group, answers
 from tl_dyck.cli.certify import certify, check, export
 from tl_dyck.cli.judge import judge
@@ -79,6 +80,7 @@ for _command in (
     models,
     train,
     probe,
+    accuracy,
     play,
     ablate,
     export,

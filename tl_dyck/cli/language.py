@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,11 +32,14 @@ class Claimed:
         str,
         option(
             "NAME",
-            "any_token, closing_only, valid_token, total_variation, kl, agree, head.",
+            "any_token, closing_only, valid_token, allowed, total_variation, kl, agree, head.",
             "--property",
         ),
     ] = "any_token"
     epsilon: Annotated[float | None, option("X", "Of total_variation and kl.", check=real())] = None
+    threshold: Annotated[
+        float | None, option("X", "Of allowed, for logits. \\[default: 0]", check=real(-math.inf))
+    ] = None
     other: Annotated[str | None, option("MODEL", "The other model, of agree.")] = None
     head: Annotated[int | None, option("N", "Of head.", check=whole())] = None
     layer: Annotated[
@@ -85,6 +89,7 @@ def certify_language(
     claim, limit = claimed.claim, {"time_limit": time_limit}
     head = claimed.head if claimed.layer is None else (claimed.layer, claimed.head)
     about: dict[str, Any] = {"epsilon": claimed.epsilon, "head": head, **limit}
+    about["threshold"] = claimed.threshold
     if claimed.other is not None:
         about["other"] = load_any(claimed.other)[0]
     if shortest > length:

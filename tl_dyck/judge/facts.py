@@ -21,6 +21,7 @@ from tl_dyck.ablation.replay import Replay
 from tl_dyck.judge.protocol import Fact, JudgeError, Question
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.lean import LeanTail
+from tl_dyck.reading.inputs import hides_bos
 from tl_dyck.reading.interventions import Hook, hide_keys, key_of_one, run
 
 #: Logits that differ by less are equal: rounding of the sums here is below 1e-10.
@@ -96,23 +97,53 @@ class Enumeration:
         language: of its tokens.
         length: N, in brackets.
         distribution: for the probability of prefixes.
+        threshold: if given, what is asked for is which brackets may follow: those with logits above
+            it, and no others.
 
     Attributes:
         tokens: all strings of N brackets.
         right: what is asked for, see `DyckLanguage.right_bracket`.
+        asked: where anything is.
         intact: where the model is right, or nothing is asked for.
-        accuracy: exact share of right closing brackets, see `share`.
+        accuracy: exact share of right closing brackets, see `share`; or of right sets.
     """
 
-    def __init__(self, model: Any, language: DyckLanguage, length: int, distribution: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        language: DyckLanguage,
+        length: int,
+        distribution: Any,
+        threshold: float | None = None,
+    ) -> None:
         self.model, self.language, self.length = model, language, length
+        self.threshold = threshold
         self.tokens = all_prefixes(language, length)
         self.right = language.right_bracket(self.tokens)
+        self.asked = self.right >= 0
+        if threshold is not None:
+            self.asked = torch.ones_like(self.asked)
+            self.asked[:, : hides_bos(model)] = False
         self._weight = distribution.log_prob(self.tokens, mode="prefix").exp().double()[:, None]
         with torch.no_grad():
             self.logits: Tensor = model(self.tokens)
-        self.intact = margins(self.logits, self.right) > TIE
+        self.intact = self.margins(self.logits) > TIE
         self.accuracy = 1 - self.share(~self.intact)
+
+    def margins(self, logits: Float[Tensor, "n pos d_vocab"]) -> Float[Tensor, "n pos"]:
+        """How clearly the model is right on `tokens`; +∞ where nothing is asked for."""
+        if self.threshold is None:
+            return margins(logits, self.right)
+        language = self.language
+        may = torch.zeros(*self.tokens.shape, language.n_brackets + 1, dtype=torch.bool)
+        may[..., 0 : language.n_brackets : 2] = (language.depth(self.tokens) < language.max_depth)[
+            ..., None
+        ]
+        # what closes nothing is the last column, which is cut off
+        may.scatter_(-1, (self.right % (language.n_brackets + 1))[..., None], True)
+        above = logits[..., : language.n_brackets] - self.threshold
+        least = torch.where(may[..., :-1], above, -above).amin(-1)
+        return torch.where(self.asked, least, torch.inf)
 
     def share(
         self, wrong: Shaped[Tensor, "n pos"], among: Bool[Tensor, "n pos"] | None = None
@@ -123,7 +154,7 @@ class Enumeration:
             wrong: marked; or a number for each, of which this is the mean.
             among: those that count; None for all. NaN if there is none.
         """
-        asked = (self.right >= 0).double() * self._weight
+        asked = self.asked.double() * self._weight
         if among is not None:
             asked = asked * among
         return float((asked * wrong).sum() / asked.sum())
@@ -138,16 +169,15 @@ class Enumeration:
         Returns:
             The fact; None if it hangs on a margin that is too small to be told from a tie.
         """
-        margin = margins(logits, self.right)
+        margin = self.margins(logits)
         # a tie is an error: the right bracket must be *the* largest
         wrong = self.intact & (margin <= TIE)
         unclear = self.intact & (margin.abs() < _UNCLEAR) & (margin.abs() > TIE)
         # one clear error answers yes, whatever the unclear ones are; without one they would decide
         if bool(unclear.any()) and not bool((wrong & ~unclear).any()):
             return None
-        return Fact(
-            question, bool(wrong.any()), "enumerated", self.share(wrong), self.sizes(logits)
-        )
+        sizes = self.sizes(logits) if self.threshold is None else {}
+        return Fact(question, bool(wrong.any()), "enumerated", self.share(wrong), sizes)
 
     def sizes(self, logits: Float[Tensor, "n pos d_vocab"]) -> dict[str, float]:
         """How far an intervention moves means over closing brackets, see `Fact.sizes`."""

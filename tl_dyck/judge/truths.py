@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from tl_dyck.ablation.compare import Answer
-from tl_dyck.judge.facts import TIE, Enumeration, head_facts, margins
+from tl_dyck.certify.language.claims import read_threshold
+from tl_dyck.judge.facts import TIE, Enumeration, head_facts
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_instance, check_length
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.plotting.plot_recipes import as_figure, dots
 from tl_dyck.reading.inputs import check_predicts, measured
 from tl_dyck.reading.interventions import hide_keys, key_of_each, run
@@ -45,13 +47,15 @@ class HeadTruths:
             closed since: a counter needs that as much. Of several twins one is hidden at a time,
             which gives a mean. The last two are shares of where there is a twin. NaN: it hangs on a
             tie up to rounding.
-        accuracy: exact share of closing brackets that the model has right.
+        accuracy: exact share of closing brackets that the model has right; or of sets.
+        claim: "any_token"; or "allowed", and then all shares are of sets of what may follow.
         task: name of the task.
         length: every prefix of so many brackets, and so every shorter one, was run.
     """
 
     table: pd.DataFrame
     accuracy: float
+    claim: str = "any_token"
     task: str
     length: int
 
@@ -60,16 +64,24 @@ class HeadTruths:
         shown = self.table[[*_CHANGED, *_HIDDEN]].map("{:.2%}".format).set_axis(heads)
         return (
             f"{self.task}, every prefix of at most {self.length} brackets; {self.accuracy:.2%} are "
-            f"closed right. Share that no longer is, if of a head:\n{shown.to_string()}\n"
+            f"{self._right}. Share that no longer is, if of a head:\n{shown.to_string()}\n"
             "needed: the output is zero; carries: it is that of the types exchanged; pattern: it "
             "attends to all alike;\ntop: the top of the stack is hidden; twin: another bracket of "
             "its type and depth is, where there is one."
         )
 
+    @property
+    def _right(self) -> str:
+        return "closed right" if self.claim == "any_token" else "followed by the right set"
+
+    @property
+    def _what(self) -> str:
+        return "closing brackets" if self.claim == "any_token" else "sets"
+
     def plot(self) -> go.Figure:
         """The table: a row per head, a dot for each share."""
         values = {name: name for name in (*_CHANGED, *_HIDDEN)}
-        unit = "share of closing brackets that break"
+        unit = f"share of {self._what} that break"
         return as_figure(
             [dots(self.table, values, rows="L{layer}H{head}", unit=unit)], str(self.task)
         )
@@ -98,13 +110,20 @@ class HeadTruths:
             question=f"Does L{layer}H{head} read the top of the stack?",
             group=self.task,
             verdict=verdict,
-            text=f"{verdict}: hide the top of the stack from it, and {top:.2%} of closing brackets "
+            text=f"{verdict}: hide the top of the stack from it, and {top:.2%} of {self._what} "
             f"break; hide another bracket of that type and depth, and {twin:.2%} do.",
         )
 
 
 @checked
-def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
+def head_truths(
+    model: Any,
+    task: DyckTask,
+    length: int,
+    claim: str = "any_token",
+    *,
+    threshold: float | None = None,
+) -> HeadTruths:
     """What every head of a model does on every prefix of at most `length` brackets, exactly.
 
     A copy of the model is run in float64, so that ties are told from rounding.
@@ -120,8 +139,12 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
         model: any `DyckTransformer`, or what `tl_dyck.adopt` returned; of any layers.
         task: of brackets.
         length: N. All prefixes of that many brackets are listed: 20,000 at most.
+        claim: "any_token": the right closing bracket has the largest logit; or "allowed": the
+            logits of brackets that may follow are above the threshold, and no others.
+        threshold: of "allowed"; 0 if not given.
 
     Raises:
+        UnknownNameError: no such claim.
         VocabularyError: nobody has said which of the model's ids, or of its logits, are the
             brackets: see `tl_dyck.adopt`.
         WrongTypeError: the task is not one of brackets, or the length no integer.
@@ -129,6 +152,9 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
         JudgeError: there are too many prefixes, or the model closes none of them right, or looks
             ahead.
     """
+    if claim not in ("any_token", "allowed"):
+        raise unknown_name("claim", claim, ("any_token", "allowed"))
+    above = read_threshold(claim, threshold)
     check_instance("task", task, DyckTask, "a task of brackets, such as load_task('dyck-2-4')")
     if "TransformerBridge" in {kind.__name__ for kind in type(model).__mro__}:
         raise JudgeError(
@@ -148,7 +174,8 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
         )
     exact = copy.deepcopy(model).to("cpu", print_details=False)
     exact = exact.to(torch.float64, print_details=False)
-    world = Enumeration(exact, task.language, length, task.distribution)
+    sets = above if claim == "allowed" else None
+    world = Enumeration(exact, task.language, length, task.distribution, sets)
     if not world.accuracy:
         raise JudgeError("the model closes no prefix right, so that nothing can break")
     effects = {
@@ -161,7 +188,11 @@ def head_truths(model: Any, task: DyckTask, length: int) -> HeadTruths:
             row |= _cost(world, among, keys, layer, head)
             rows.append({"layer": layer, "head": head, **row})
     return HeadTruths(
-        table=pd.DataFrame(rows), accuracy=world.accuracy, task=task.name, length=length
+        table=pd.DataFrame(rows),
+        accuracy=world.accuracy,
+        claim=claim,
+        task=task.name,
+        length=length,
     )
 
 
@@ -190,6 +221,6 @@ def _cost(
     lost = []
     for key in keys:
         logits = run(world.model, world.tokens, hide_keys(key_of_each(key), [layer], [head]))
-        lost.append(world.share(world.intact & (margins(logits, world.right) <= TIE), among))
+        lost.append(world.share(world.intact & (world.margins(logits) <= TIE), among))
     top, *twins = lost
     return {"top": top, "twin": sum(twins) / len(twins)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import errno
+import gzip
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ import shutil
 import stat
 import tempfile
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -37,6 +39,7 @@ _TEMPORARY = ".tl_dyck-"
 LARGEST_JSON = 2**28  # the results of a study of ten thousand models
 LARGEST_DESCRIPTION = 2**26  # of an RNN: an alphabet of a million words fits
 LARGEST_TEXT = 2**30  # a corpus
+LONGEST_LINE = 2**26  # of a file that is read line by line
 LARGEST_YAML = 2**20  # a sweep; YAML is slow: this takes half a minute, and JSON does not
 LARGEST_TENSORS = 2**32
 
@@ -64,6 +67,34 @@ def one_line(error: BaseException) -> str:
     return said if len(said) <= _LONGEST_REASON else f"{said[:_LONGEST_REASON]}…"
 
 
+@contextlib.contextmanager
+def _regular(path: str | Path, most: int) -> Iterator[tuple[IO[bytes], int]]:
+    """An open ordinary file and its size; errors are those of `read_regular`."""
+    name = str(path)
+    try:
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | _AT_ONCE)) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                kind = _KINDS.get(stat.filemode(found.st_mode)[0], "something else")
+                raise CorruptFileError(f"{name!r} is not an ordinary file but {kind}")
+            if found.st_size > most:
+                raise CorruptFileError(
+                    f"{name!r} has {found.st_size:,} bytes: too large to be read (at most {most:,})"
+                )
+            yield file, found.st_size
+    except CorruptFileError:
+        raise
+    except ValueError as error:
+        raise CorruptFileError(f"{name!r} is no name of a file: {error}") from error
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            folder = ": it is a folder" if error.errno == errno.EISDIR else ""
+            raise MissingFileError(f"there is no file {name!r}{folder}") from error
+        if error.errno in _NO_FILE:
+            raise CorruptFileError(f"{name!r} is not an ordinary file: {error.strerror}") from error
+        raise
+
+
 def read_regular(path: str | Path, most: int = LARGEST_JSON) -> bytes:
     """Read an ordinary file whole; pipes, devices and what is too large are refused before.
 
@@ -79,34 +110,47 @@ def read_regular(path: str | Path, most: int = LARGEST_JSON) -> bytes:
         CorruptFileError: it is no ordinary file, or too large.
         OSError: it cannot be read: no permission, a broken disk.
     """
-    name = str(path)
-    try:
-        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | _AT_ONCE)) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                kind = _KINDS.get(stat.filemode(found.st_mode)[0], "something else")
-                raise CorruptFileError(f"{name!r} is not an ordinary file but {kind}")
-            if found.st_size > most:
-                raise CorruptFileError(
-                    f"{name!r} has {found.st_size:,} bytes: too large to be read (at most {most:,})"
-                )
-            data = file.read(found.st_size + 1)
-    except CorruptFileError:
-        raise
-    except ValueError as error:
-        raise CorruptFileError(f"{name!r} is no name of a file: {error}") from error
-    except OSError as error:
-        if error.errno in _NOT_THERE:
-            folder = ": it is a folder" if error.errno == errno.EISDIR else ""
-            raise MissingFileError(f"there is no file {name!r}{folder}") from error
-        if error.errno in _NO_FILE:
-            raise CorruptFileError(f"{name!r} is not an ordinary file: {error.strerror}") from error
-        raise
-    if len(data) != found.st_size:
+    with _regular(path, most) as (file, size):
+        data = file.read(size + 1)
+    if len(data) != size:
         raise CorruptFileError(
-            f"{name!r} changed while it was read: it has {found.st_size:,} bytes no more"
+            f"{str(path)!r} changed while it was read: it has {size:,} bytes no more"
         )
     return data
+
+
+def read_each_line(
+    path: str | Path, most: int = LARGEST_TEXT, longest: int = LONGEST_LINE
+) -> Iterator[str]:
+    """Read an ordinary file of UTF-8 line by line, also one that gzip has made smaller.
+
+    Lines end as `lines_of` has them, and a byte-order mark is no part of the first. A file has at
+    most so many bytes, unpacked; a line, so many. Errors are those of `read_regular`, also for more
+    than that, for what is no UTF-8, and for what cannot be unpacked.
+    """
+    name, size, number = str(path), 0, 0
+    with _regular(path, most) as (file, _):
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        lines: Any = gzip.GzipFile(fileobj=file) if packed else file
+        while True:
+            try:
+                line = lines.readline(longest + 1)
+            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+                raise CorruptFileError(f"{name!r} cannot be unpacked: {one_line(error)}") from error
+            if not line:
+                return
+            size, number = size + len(line), number + 1
+            if len(line) > longest or size > most:
+                what = f"line {number} of " if len(line) > longest else ""
+                limit = longest if what else most
+                raise CorruptFileError(f"{what}{name!r} has more than {limit:,} bytes")
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            try:
+                yield line.removesuffix(b"\n").removesuffix(b"\r").decode()
+            except UnicodeDecodeError as error:
+                raise CorruptFileError(f"line {number} of {name!r} is no UTF-8: {error}") from error
 
 
 def read_text(path: str | Path, most: int = LARGEST_TEXT) -> str:

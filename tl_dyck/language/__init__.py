@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tl_dyck.language.checks import DyckStringError
 from tl_dyck.language.distribution import DyckDistribution
 from tl_dyck.language.dyck import DyckLanguage
+from tl_dyck.language.strings import StringList, read_strings
 from tl_dyck.language.symbols import Language, NoStackError, SymbolLanguage
 from tl_dyck.language.vocabulary import Vocabulary, VocabularyError, VocabularyWarning
 
@@ -23,11 +24,13 @@ __all__ = [
     "DyckStringError",
     "Language",
     "NoStackError",
+    "StringList",
     "SymbolLanguage",
     "Vocabulary",
     "VocabularyError",
     "VocabularyWarning",
     "build_tokenizer",
+    "read_strings",
 ]
 
 

@@ -31,9 +31,11 @@ def cut(text: str, symbols: Sequence[str], kind: str = "bracket") -> Iterator[st
     while position < len(text):
         match = known.match(text, position)
         if match is None:
+            hint = "; accuracy_on and read_strings read lines with spaces and an END"
             raise DyckStringError(
                 f"unknown {kind} {text[position]!r} at character {position} of {shorten(text)!r}; "
                 f"the {kind}s are {' '.join(s for s in symbols if s != BOS_STRING)}"
+                f"{hint if text[position].isspace() else ''}"
             )
         yield match.group()
         position = match.end()

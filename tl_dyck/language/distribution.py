@@ -94,7 +94,7 @@ class DyckDistribution:
             DyckStringError: a string is no prefix of the language.
         """
         language = self.language
-        self._refuse_invalid(tokens)
+        self.refuse_invalid(tokens)
         tokens, depth = tokens.long(), language.depth(tokens)
         opening = torch.tensor(self.open_probability(), device=tokens.device)[depth]
         probs = torch.zeros(
@@ -324,7 +324,8 @@ class DyckDistribution:
     def _name(self) -> str:
         return f"Dyck({self.language.n_types}, {self.language.max_depth})"
 
-    def _refuse_invalid(self, tokens: Tensor) -> None:
+    def refuse_invalid(self, tokens: Tensor) -> None:
+        """Raise `DyckStringError` for what is no prefix of the language, with its place."""
         valid = self.language.valid_up_to(tokens)
         if not valid.all():
             *where, position = (~valid).nonzero()[0].tolist()

@@ -44,7 +44,7 @@ class Vocabulary:
         brackets: the id of each of the 2k brackets: a mapping from their texts, or a sequence in
             the order of ``language.alphabet`` (open 0, close 0, open 1, …); of a language without
             brackets, of each symbol.
-        bos: the id that every string starts with.
+        bos: the id that every string starts with; None if strings start with their first symbol.
         padding: the id that fills up short strings; None if that is BOS, or if there is none.
 
     Raises:
@@ -55,7 +55,7 @@ class Vocabulary:
 
     language: Language
     brackets: Mapping[str, int] | Sequence[int]
-    bos: int
+    bos: int | None
     padding: int | None = None
 
     def __post_init__(self) -> None:
@@ -76,10 +76,13 @@ class Vocabulary:
                 f"but {found} ids are given"
             )
         object.__setattr__(self, "brackets", ids)
-        object.__setattr__(self, "bos", _token("bos", self.bos))
+        if self.bos is not None:
+            object.__setattr__(self, "bos", _token("bos", self.bos))
         if self.padding is not None:
             object.__setattr__(self, "padding", _token("padding", self.padding))
-        named = [*zip(alphabet, ids, strict=True), ("BOS", self.bos)]
+        named = [*zip(alphabet, ids, strict=True)]
+        if self.bos is not None:
+            named.append(("BOS", self.bos))
         if self.padding not in (None, self.bos):
             named.append(("padding", self.padding))
         seen: dict[int, str] = {}
@@ -125,20 +128,21 @@ class Vocabulary:
         return cls(language, brackets, bos=bos, padding=None if padding in brackets else padding)
 
     def __repr__(self) -> str:
-        pairs = zip(self.language.alphabet, self.ids[:-1], strict=True)
+        pairs = zip(self.language.alphabet, self.brackets, strict=True)
         padding = "" if self.padding is None else f", padding {self.padding}"
         brackets = ", ".join(f"{text} {token}" for text, token in pairs)
-        return f"Vocabulary({brackets}, BOS {self.bos}{padding})"
+        bos = "no BOS" if self.bos is None else f"BOS {self.bos}"
+        return f"Vocabulary({brackets}, {bos}{padding})"
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The model's ids in the order of ours: 2k brackets, then BOS."""
-        return (*self.brackets, self.bos)
+        """The model's ids in the order of ours: 2k brackets, then BOS, if it has one."""
+        return (*self.brackets, *(() if self.bos is None else (self.bos,)))
 
     @property
     def largest(self) -> int:
         """The largest id that is named; the model's `d_vocab` must be above it."""
-        return max(*self.ids, self.bos if self.padding is None else self.padding)
+        return max(*self.ids, self.ids[0] if self.padding is None else self.padding)
 
     @checked
     def order(self, d_vocab: SupportsIndex) -> Int[Tensor, " d_vocab"]:
@@ -160,11 +164,16 @@ class Vocabulary:
     def to_model(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
         """From our ids to the model's; BOS is padding wherever only BOS follows, but at the start.
 
+        Of a model without BOS it is left out there: what comes back is one position shorter.
+
         Raises:
-            ValueError: a token is none of the language.
+            ValueError: a token is none of the language; or, without BOS, strings do not start with
+                it, or there is something to fill up and no padding.
         """
         bos = self.language.bos_token
         self.language.check_tokens(tokens)  # raises for what is no token
+        if self.bos is None:
+            return self._bare(tokens)
         found = torch.tensor(self.ids, device=tokens.device)[tokens.long()]
         if self.padding is None:
             return found
@@ -172,9 +181,25 @@ class Vocabulary:
         filling[..., :1] = False
         return found.masked_fill(filling, self.padding)
 
+    def _bare(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch rest"]:
+        bos = self.language.bos_token
+        if (tokens[..., :1] != bos).any() or not tokens.shape[-1]:
+            raise VocabularyError(
+                "strings start with BOS here, which is left out for a model without one; these do "
+                "not"
+            )
+        rest = tokens[..., 1:].long()
+        if self.padding is None and (rest == bos).any():
+            raise VocabularyError(
+                f"short strings are filled up, and {self!r} names no padding; give strings of one "
+                "length, or padding="
+            )
+        ids = (*self.brackets, 0 if self.padding is None else self.padding)
+        return torch.tensor(ids, device=tokens.device)[rest]
+
     @checked
     def to_ours(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
-        """From the model's ids to ours; padding becomes BOS.
+        """From the model's ids to ours; padding becomes BOS, which is put before what has none.
 
         Raises:
             TypeError: `tokens` are no integers.
@@ -197,6 +222,9 @@ class Vocabulary:
                 raise VocabularyError(
                     "a string goes on after padding; strings are filled up on the right"
                 )
+        if self.bos is None:
+            first = torch.full_like(ours[..., :1], self.language.bos_token)
+            ours = torch.cat([first, ours], -1)
         return ours
 
 

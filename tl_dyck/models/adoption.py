@@ -25,11 +25,12 @@ from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage, SymbolLanguage, build_tokenizer
 from tl_dyck.language.checks import in_order
 from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
+from tl_dyck.models.bare import BareTransformer, with_bos
 from tl_dyck.models.config import DTYPES, RECORDING, DyckTransformerConfig
-from tl_dyck.models.foreign import NotCarriedError, as_hooked, can_be_hooked
+from tl_dyck.models.foreign import NotCarriedError, as_hooked, can_be_hooked, same_logits
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.state_dicts import SIZES, option_shapes
-from tl_dyck.reading.decoder import odd_options
+from tl_dyck.reading.decoder import hooked_at, odd_options, odd_scores
 from tl_dyck.reading.inputs import check_placed, unwrapped, warn_of_first
 
 
@@ -75,11 +76,14 @@ def adopt(
 
     Returns:
         A HookedTransformer of the same class; `vocabulary` is an attribute of it, so `save_model`
-        and `load_model` keep it.
+        and `load_model` keep it. Of a model that reads no BOS (``Vocabulary(…, bos=None)``), one
+        that takes strings with BOS first, which is hidden from it: its logits there are NaN, and
+        nothing is asked of it before the first symbol.
 
     Raises:
         TypeError: no model of these kinds, or no vocabulary.
-        NotCarriedError: a model of others with a part that no HookedTransformer has.
+        NotCarriedError: a model of others with a part that no HookedTransformer has; a hook, of a
+            model without BOS.
         CorruptFileError: a folder or file that does not hold what it should.
         VocabularyError: a vocabulary that the model cannot have: too few ids, a tokenizer that
             says otherwise, or a model whose ids are known; or outputs that are not said, or cannot
@@ -101,7 +105,11 @@ def adopt(
         raise WrongValueError(f"this model computes nothing: {wrong}")
     vocabulary = _known(theirs, vocabulary)
     order, columns, predicts = _orders(theirs.cfg, vocabulary, outputs)
-    adopted: Any = copy.deepcopy(theirs, {id(theirs.tokenizer): None}).eval()
+    adopted: Any
+    if vocabulary.bos is None:
+        adopted = _bare(theirs)
+    else:
+        adopted = copy.deepcopy(theirs, {id(theirs.tokenizer): None}).eval()
     with torch.no_grad():
         _renumber(adopted.embed.W_E, 0, order)
         _renumber(adopted.unembed.W_U, 1, columns)
@@ -112,6 +120,20 @@ def adopt(
         may_come = torch.arange(language.bos_token) % 2 == 0
         warn_of_first(adopted, language, may_come)
     return adopted
+
+
+def _bare(model: Any) -> Any:
+    """With a BOS that is hidden from it."""
+    hooked = hooked_at(model)
+    if hooked is not None:
+        raise NotCarriedError(
+            f"a hook at {hooked} may change what this model computes, and hooks of a model without "
+            "BOS stay behind; model.reset_hooks(including_permanent=True) removes it"
+        )
+    odd = [*odd_scores(model.cfg)]
+    if odd and model.cfg.attention_dir == "causal":
+        raise NotCarriedError(f"a model without BOS comes in if it is plain; this one has {odd[0]}")
+    return same_logits(with_bos(model), model, model, first=model.cfg.d_vocab)
 
 
 def _hooked(model: Any, config: Any) -> Any:
@@ -146,6 +168,7 @@ def _orders(cfg: Any, vocabulary: Vocabulary, outputs: Any) -> tuple[Tensor, Ten
     """
     ids = vocabulary.order(cfg.d_vocab).tolist()
     n_symbols, names = vocabulary.language.bos_token, vocabulary.language.alphabet
+    bare = vocabulary.bos is None
     if outputs is None:
         if cfg.d_vocab_out < n_symbols:
             outputs = ()
@@ -158,8 +181,10 @@ def _orders(cfg: Any, vocabulary: Vocabulary, outputs: Any) -> tuple[Tensor, Ten
                 "of none]), or outputs=() if they are classes"
             )
     said = in_order("outputs", outputs, cfg.d_vocab_out)
+    first_free = n_symbols + (not bare)
     if not said:
-        return torch.tensor(ids), torch.arange(cfg.d_vocab_out), 0
+        order = ids if not bare else [*ids[:n_symbols], cfg.d_vocab, *ids[n_symbols:]]
+        return torch.tensor(order), torch.arange(cfg.d_vocab_out), 0
     if len(said) != cfg.d_vocab_out:
         found = "more" if len(said) > cfg.d_vocab_out else len(said)
         raise VocabularyError(
@@ -177,10 +202,12 @@ def _orders(cfg: Any, vocabulary: Vocabulary, outputs: Any) -> tuple[Tensor, Ten
     for name, token in zip(names, ids[:n_symbols], strict=False):
         if token not in place:
             raise VocabularyError(f"outputs has no logit of {name!r}, id {token}")
-    ids[n_symbols + 1 :] = sorted(ids[n_symbols + 1 :], key=lambda token: token not in place)
+    ids[first_free:] = sorted(ids[first_free:], key=lambda token: token not in place)
     named = [token for token in ids if token in place]
     if vocabulary.bos not in place:
         named = named[:n_symbols]
+    if bare:  # BOS, which was none of its ids, is the last of `with_bos`
+        ids.insert(n_symbols, cfg.d_vocab)
     first = [place[token] for token in named]
     rest = [logit for logit in range(cfg.d_vocab_out) if logit not in {*first}]
     return torch.tensor(ids), torch.tensor([*first, *rest]), len(named)
@@ -319,7 +346,8 @@ def from_saved(config: Mapping[str, Any], device: str | None = None) -> Any:
     )
     with warnings.catch_warnings():  # late releases of TransformerLens 3 say so of every model
         warnings.filterwarnings("ignore", "HookedTransformer is deprecated", DeprecationWarning)
-        model = HookedTransformer(cfg).eval()
+        kind = BareTransformer if ids.bos is None else HookedTransformer
+        model = kind(cfg).eval()
     # before there was `predicts`, logits in another number had kept an order that nobody knows
     most = min(options["d_vocab"], options["d_vocab_out"])
     told = config.get("predicts", most if options["d_vocab"] == options["d_vocab_out"] else 0)

@@ -18,7 +18,8 @@ from tl_dyck.models.embeddings import DepthEmbed
 from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.models.hooked.installed import MAJOR
 from tl_dyck.models.hooked.own import Attention, UnitNorm
-from tl_dyck.reading.inputs import named_logits
+from tl_dyck.reading.decoder import HIDDEN_BOS
+from tl_dyck.reading.inputs import hides_bos, named_logits
 
 
 class NoBridgeError(DyckError, TypeError):
@@ -124,6 +125,7 @@ def _check(model: Any) -> None:
         "attention of its own kind (a decoy head, which is no weight)": any(
             type(block.attn) is not Attention for block in model.blocks
         ),
+        f"{HIDDEN_BOS}, and a bridge would show it": hides_bos(model),
         "a LayerNorm after the embedding (post_embedding_ln)": cfg.post_embedding_ln,
         "norms on what a block adds (use_normalization_before_and_after)": (
             cfg.use_normalization_before_and_after and not ours

@@ -83,10 +83,10 @@ def as_hooked(
     kinds = _kinds(theirs)
     if "TransformerBridge" in kinds:
         check_placed(theirs)
-        return _same(_from_bridge(theirs), theirs, theirs)
+        return same_logits(_from_bridge(theirs), theirs, theirs)
     if "PreTrainedModel" in kinds:
         found = _from_gpt2(theirs.config.to_dict(), theirs.state_dict(), type(theirs).__name__)
-        return _same(found, theirs, lambda tokens: theirs(tokens).logits)
+        return same_logits(found, theirs, lambda tokens: theirs(tokens).logits)
     raise WrongTypeError(
         "no HookedTransformer, TransformerBridge, GPT-2 of transformers, folder or state dict of "
         f"one: {type(theirs).__name__}"
@@ -364,22 +364,26 @@ def _check_shape(name: str, weights: Mapping[str, Tensor], shape: list[int]) -> 
         raise WrongValueError(f"the weight {name!r} is {found}, and by the options {shape}")
 
 
-def _same(mine: Any, theirs: nn.Module, run: Callable[[Tensor], Tensor]) -> Any:
-    """The model, if it has the logits of the one it was made from.
+def same_logits(
+    mine: Any, theirs: nn.Module, run: Callable[[Tensor], Tensor], first: int | None = None
+) -> Any:
+    """The model, if it has the logits of the one it was made from; with `first`, after that token.
 
     To √eps of the largest, 3e-4 in single precision: rounding, and what comes of it in LayerNorms
     of near zero, stays below; another formula does not.
     """
     cfg = mine.cfg
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(cfg.d_vocab, (4, min(cfg.n_ctx, 32)), generator=generator)
+    before = torch.full((4, int(first is not None)), first or 0)
+    most = min(cfg.n_ctx, 32) - before.shape[1]
+    tokens = torch.randint(cfg.d_vocab if first is None else first, (4, most), generator=generator)
     place = next(theirs.parameters()).device
     training = theirs.training
     try:
         with torch.no_grad():
             theirs.eval()
             wanted = run(tokens.to(place)).double().cpu()
-            found = mine(tokens).double()
+            found = mine(torch.cat([before, tokens], 1))[:, before.shape[1] :].double().cpu()
     finally:
         theirs.train(training)
     allowed = torch.finfo(cfg.dtype).eps ** 0.5 * (1 + float(wanted.abs().max()))

@@ -32,6 +32,10 @@ _OFF = (
 )
 
 
+#: Of a model that reads no BOS, and is given one: see `tl_dyck.models.bare`.
+HIDDEN_BOS = "a BOS that is hidden from it (Vocabulary(…, bos=None))"
+
+
 class Departure(NamedTuple):
     """Where a model is no plain decoder, for example "blocks.0.attn", and in what."""
 
@@ -59,6 +63,8 @@ def odd_scores(cfg: Any) -> Iterator[str]:
     positions, direction = cfg.positional_embedding_type, getattr(cfg, "attention_dir", "causal")
     if direction != "causal":
         yield f"{direction} attention: a token reads those after it"
+    if getattr(cfg, "hides_bos", False):
+        yield HIDDEN_BOS
     if positions in _IN_SCORES:
         yield f"{positions} positions: {_QUERY}"
     if getattr(cfg, "use_local_attn", False):

@@ -41,6 +41,14 @@ def unwrapped(model: Any) -> Any:
             return model
 
 
+def hides_bos(model: Any) -> bool:
+    """Whether a model reads no BOS: after the empty string it says nothing, and nothing is asked.
+
+    Strings start with BOS all the same, see `tl_dyck.models.bare`.
+    """
+    return bool(getattr(getattr(unwrapped(model), "cfg", None), "hides_bos", False))
+
+
 def check_placed(model: Any) -> None:
     """Raise ValueError for weights on the meta device, or of a type that cannot be run."""
     types = set()
@@ -83,6 +91,8 @@ def warn_of_first(model: Any, language: Language, may_come: Bool[Tensor, " symbo
         VocabularyWarning: it is so.
     """
     cfg, named = model.cfg, named_logits(model)
+    if hides_bos(model):
+        return
     if cfg.attention_dir != "causal" or (named or 0) < language.bos_token or may_come.all():
         return
     with torch.no_grad():

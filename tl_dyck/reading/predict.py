@@ -15,7 +15,7 @@ from tl_dyck.intervals import ratio_of_sums
 from tl_dyck.kit.check import shown
 from tl_dyck.kit.errors import DyckError, is_refusal
 from tl_dyck.language.vocabulary import VocabularyError
-from tl_dyck.reading.inputs import named_logits
+from tl_dyck.reading.inputs import named_logits, unwrapped
 
 
 class NotCausalError(DyckError, ValueError):
@@ -77,6 +77,12 @@ def predictions(
         ValueError: the strings are longer than the model reads.
         VocabularyError: it returns something else than logits of the tokens.
     """
+    config = getattr(unwrapped(model), "config", None)  # of an RNN
+    if getattr(config, "alphabet", None) is not None and getattr(config, "bos_token", 0) is None:
+        raise VocabularyError(
+            "this RNN reads no BOS, which strings start with here; measure the model that it was "
+            "exported from, or certify_language(rnn, …)"
+        )
     n_ctx = getattr(getattr(model, "cfg", None), "n_ctx", math.inf)
     told = named_logits(model)
     named = d_vocab if told is None else min(told, d_vocab)

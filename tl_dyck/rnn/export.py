@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tl_dyck.kit.arguments import checked
 from tl_dyck.reading.activations import canonical_activation
+from tl_dyck.reading.inputs import hides_bos
 from tl_dyck.rnn.attention import attend_causal
 from tl_dyck.rnn.config import RNNConfig
 from tl_dyck.rnn.machine import TwoLayerRNN
@@ -66,6 +67,12 @@ def export_rnn(
             and why.
         ExportMismatchError: the model computes something else than its parts say.
     """
+    if hides_bos(model):
+        if bos_token is not None:
+            raise UnsupportedModelError(f"{type(model).__name__} reads no BOS; leave bos_token out")
+        alphabet = _text(model)["alphabet"] if alphabet is None else alphabet
+        separator = "" if separator is None else separator
+        model = model.plain()  # type: ignore[operator]
     refuse_unsupported(model)
     text = _text(
         model,
@@ -89,6 +96,8 @@ def export_layers(model: nn.Module) -> tuple[TwoLayerRNN, TwoLayerRNN]:
     is the identity). The second's logits are the model's; it reads that residual stream in place of
     an embedding, so that its own is 0. Otherwise as `export_rnn`.
     """
+    if hides_bos(model):
+        model = model.plain()  # type: ignore[operator]
     refuse_unsupported(model, n_layers=2)
     text = _text(model)
     with torch.no_grad():

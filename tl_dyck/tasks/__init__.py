@@ -10,12 +10,15 @@ from tl_dyck.tasks.accuracy import counted_accuracy, nats_over_law
 from tl_dyck.tasks.automaton import AutomatonTask
 from tl_dyck.tasks.dyck import DyckTask
 from tl_dyck.tasks.names import list_tasks, load_task, tasks
+from tl_dyck.tasks.on_strings import StringAccuracy, accuracy_on
 from tl_dyck.tasks.protocol import Task
 
 __all__ = [
     "AutomatonTask",
     "DyckTask",
+    "StringAccuracy",
     "Task",
+    "accuracy_on",
     "counted_accuracy",
     "list_tasks",
     "load_task",

@@ -10,7 +10,7 @@ from tl_dyck.intervals import ratio_of_sums
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_integer, check_seed
 from tl_dyck.kit.errors import DyckError
-from tl_dyck.reading.inputs import check_finite, check_predicts, warn_of_first
+from tl_dyck.reading.inputs import check_finite, check_predicts, hides_bos, warn_of_first
 from tl_dyck.reading.predict import Accuracy, LanguageModel, likeliest, predictions, weighted_mean
 from tl_dyck.tasks.draws import seeded
 from tl_dyck.tasks.protocol import Task
@@ -65,6 +65,7 @@ def counted_accuracy(
     _warn_of_ids(task, model)
     tokens = task.sample(n, long=long, generator=seeded(None, check_seed(seed)))
     counted = task.counted_positions(tokens)[:, 1:].double()
+    counted[:, : hides_bos(model)] = 0.0  # of which nobody can be asked who has read nothing
     d_vocab = task.language.d_vocab
     right = [
         likeliest(logits) == expected
@@ -134,6 +135,8 @@ def nats_over_law(
     ):
         log_probs = logits.double().log_softmax(-1)[..., :d_vocab]
         nats = (torch.xlogy(rows, rows) - torch.where(rows > 0, rows * log_probs, 0.0)).sum(-1)
-        divergences.append(torch.where(expected != bos, nats, 0.0))
-    lengths = (tokens[:, 1:] != bos).sum(-1).double()
+        asked = expected != bos
+        asked[:, : hides_bos(model)] = False
+        divergences.append(torch.where(asked, nats, 0.0))
+    lengths = (tokens[:, 1 + hides_bos(model) :] != bos).sum(-1).double()
     return ratio_of_sums(torch.cat(divergences).sum(-1).numpy(), lengths.numpy())

@@ -16,7 +16,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.files import sha256
 from tl_dyck.language import DyckStringError, SymbolLanguage
 from tl_dyck.tasks.draws import check_task_lengths, of_mixed_lengths, seeded
-from tl_dyck.tasks.tables import Table
+from tl_dyck.tasks.tables import Table, moves_of
 
 _LONGEST = 100_000  # symbols: tables have a row for each length, made one after the other
 
@@ -138,11 +138,31 @@ class AutomatonTask:
         Raises:
             DyckStringError: a string is no prefix of the language.
         """
-        table, states = self._walk(tokens)
+        table, states = self.states_of(tokens)
         before = np.roll(states, 1, axis=-1)
         symbol = np.minimum(tokens.cpu().numpy(), self.language.bos_token - 1)
         found = table.counted[before, symbol] & (tokens.cpu().numpy() < self.language.bos_token)
         return torch.from_numpy(found).to(tokens.device)
+
+    @checked
+    def allowed(self, tokens: Int[Tensor, "n pos"]) -> Bool[Tensor, "n pos symbol"]:
+        """Which symbols may follow each token, as sets: k-hot targets; after filling, the last.
+
+        Examples:
+            >>> from tl_dyck import load_task
+            >>> task = load_task("dyck-1")
+            >>> task.allowed(task.language.parse("(())")[None])[0].int().tolist()
+            [[1, 1], [1, 1], [1, 1], [1, 0]]
+
+        Raises:
+            DyckStringError: a string is no prefix of the language.
+        """
+        table, states = self.states_of(tokens)
+        found, which = np.unique(states, return_inverse=True)
+        moves = [moves_of(self, table.states[state]) for state in found.tolist()]
+        may = np.array([[symbol in each for symbol in self.symbols] for each in moves])
+        rows = may.reshape(-1, len(self.symbols))[which.reshape(states.shape)]
+        return torch.from_numpy(rows).to(tokens.device)
 
     @checked
     def next_token_probs(self, tokens: Int[Tensor, "n pos"]) -> Float64[Tensor, "n pos d_vocab"]:
@@ -151,7 +171,7 @@ class AutomatonTask:
         Raises:
             DyckStringError: a string is no prefix of the language.
         """
-        _, states = self._walk(tokens)
+        _, states = self.states_of(tokens)
         read = (tokens != self.language.bos_token).long().cumsum(-1).cpu().numpy()
         law = self._short.chain.law(self.train_lengths)
         probs = np.zeros((*tokens.shape, self.language.d_vocab))
@@ -178,8 +198,13 @@ class AutomatonTask:
     def _long(self) -> Table:
         return Table.explore(self, max(*self.train_lengths, *self.long_lengths))
 
-    def _walk(self, tokens: Int[Tensor, "n pos"]) -> tuple[Table, np.ndarray]:
-        """The state after each token; BOS changes none."""
+    def states_of(self, tokens: Int[Tensor, "n pos"]) -> tuple[Table, np.ndarray]:
+        """The table, and the number in it of the state after each token; BOS changes none.
+
+        Raises:
+            DyckStringError: a string is no prefix of the language.
+            ValueError: one is longer than any of the task.
+        """
         ids = self.language.check_tokens(tokens).cpu().numpy()
         read = int((ids < self.language.bos_token).sum(-1).max(initial=0))
         table = self._short if read <= self._short.chain.longest else self._long

@@ -125,6 +125,28 @@ class DyckTask:
         return self.language.is_close(tokens)
 
     @checked
+    def allowed(self, tokens: Int[Tensor, "*batch pos"]) -> Bool[Tensor, "*batch pos symbol"]:
+        """Which brackets may follow each token, as sets: k-hot targets; after filling, the last.
+
+        Examples:
+            >>> from tl_dyck import load_task
+            >>> task = load_task("dyck-2-4")
+            >>> task.allowed(task.language.parse("[(")).int().tolist()
+            [[1, 1, 1, 0], [1, 0, 1, 1]]
+
+        Raises:
+            DyckStringError: a string is no prefix of the language.
+        """
+        language = self.language
+        self.distribution.refuse_invalid(tokens)
+        opens = language.depth(tokens) < self.max_depth
+        closes = language.right_bracket(tokens)[..., None] == torch.arange(
+            1, language.n_brackets, 2, device=tokens.device
+        )
+        both = torch.stack([opens[..., None].expand_as(closes), closes], -1)
+        return both.flatten(-2)
+
+    @checked
     def next_token_probs(
         self, tokens: Int[Tensor, "*batch pos"]
     ) -> Float64[Tensor, "*batch pos d_vocab"]:

@@ -56,7 +56,8 @@ tasks: Registry[Task] = Registry("task", "tl_dyck.tasks", _check, _make)
 register_task = tasks.register
 """Decorator that registers a task of your own: see `Registry.register`."""
 
-_SYSTEMATIC = re.compile(r"dyck-([1-9]\d?)-([1-9]\d?)(-prefix)?", re.ASCII)
+# 18 digits are read fast, and are refused by name where they are more than a language may have
+_SYSTEMATIC = re.compile(r"dyck-([1-9]\d{0,17})-([1-9]\d{0,17})(-prefix)?", re.ASCII)
 
 
 def _dyck_task(n_types: int, max_depth: int, *, prefix: bool) -> DyckTask:
@@ -77,8 +78,8 @@ def _dyck_task(n_types: int, max_depth: int, *, prefix: bool) -> DyckTask:
 def load_task(name: str) -> Any:
     """A task by name, such as ``load_task("dyck-2-4")``: two bracket types, depth at most four.
 
-    Registered ones are listed by `list_tasks`; any other ``dyck-<types>-<depth>``, each number up
-    to 99, with ``-prefix`` or without, is made on demand.
+    Registered ones are listed by `list_tasks`; any other ``dyck-<types>-<depth>``, with ``-prefix``
+    or without, is made on demand, of as many types and as deep as a `DyckLanguage` may be.
 
     Examples:
         >>> load_task("dyck-3-8").language.alphabet
@@ -91,6 +92,7 @@ def load_task(name: str) -> Any:
 
     Raises:
         UnknownNameError: no such task; the message suggests the nearest.
+        ValueError: more types, or deeper, than a language may be.
     """
     if not isinstance(name, str):
         raise WrongTypeError(f"a task is loaded by its name, a text, not by {name!r:.80}")

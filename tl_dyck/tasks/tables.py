@@ -52,7 +52,7 @@ class Table:
         for _ in range(longest + 1):
             reached: list[Hashable] = []
             for state in level:
-                moves.append(_moves(task, state))
+                moves.append(moves_of(task, state))
                 for symbol in symbols:
                     if symbol in moves[-1] and moves[-1][symbol] not in number:
                         number[moves[-1][symbol]] = len(number)
@@ -105,7 +105,12 @@ class Table:
         return [self.chain.after.tolist(), self.weight.tolist(), self.counted.tolist(), ends]
 
 
-def _moves(task: Any, state: Hashable) -> Mapping[str, Any]:
+def moves_of(task: Any, state: Hashable) -> Mapping[str, Any]:
+    """The symbols that may follow a state, and where each leads.
+
+    Raises:
+        WrongTypeError, ValueError: there is no such move.
+    """
     found = said_by(task, "moves", state)
     if not isinstance(found, Mapping):
         raise WrongTypeError(

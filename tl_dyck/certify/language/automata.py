@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
 
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.attention import AttentionWeights
-from tl_dyck.certify.exact.balls import IntArray
+from tl_dyck.certify.exact.balls import BoolArray, IntArray
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.loss_counts import Losing, count_losing
@@ -27,6 +27,8 @@ from tl_dyck.certify.exact.minimise import lower_bound
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import emission_costs, sweep
 from tl_dyck.certify.exact.walks import Walks
+from tl_dyck.certify.language.claims import Allowed, PrefixClaim
+from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.lattice import SpaceTooLargeError
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
@@ -118,6 +120,22 @@ class Answers:
         )
         return cls.of(task, longest)
 
+    def allowed(self) -> tuple[Answers, BoolArray]:
+        """The same automaton, asked which symbols may follow, where any may.
+
+        Returns:
+            It, an answer being the number of a set; and the sets, [sets, tokens].
+        """
+        sets, which = np.unique(self.after != NOTHING, axis=0, return_inverse=True)
+        some: BoolArray = np.asarray(sets.any(1))
+        answer = np.where(some[which.ravel()], which.ravel(), NOTHING)
+        return replace(self, answer=answer), sets
+
+    def follows(self, answer: int) -> BoolArray:
+        """[tokens] what may follow in the states that ask for an answer, which `allowed` made."""
+        found: BoolArray = self.after[int((self.answer == answer).argmax())] != NOTHING
+        return found
+
     def examples(self, length: int) -> tuple[IntArray, IntArray]:
         """The states that strings of a length end in, [n], and a string for each, [n, length]."""
         states, strings = np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64)
@@ -190,6 +208,12 @@ class Margins:
     answers: Answers
     objectives: Callable[[int], Objectives]
 
+    @classmethod
+    def allowed(cls, network: Network, answers: Answers, threshold: float) -> Margins:
+        """How far each symbol's logit is on its side of a threshold, see `Objectives.allowed`."""
+        asked, sets = answers.allowed()
+        return cls(network, asked, lambda each: Objectives.allowed(sets[each], threshold))
+
     def __post_init__(self) -> None:
         self._walks = Walks.begin(self.network, self.answers.after)
 
@@ -253,6 +277,25 @@ class Margins:
     ) -> tuple[AttentionWeights, Incumbent]:
         attention = AttentionWeights(self.network, graph, deadline)
         return attention, Incumbent(self.network, graph, self.objectives(answer))
+
+
+def along(network: Network, claim: PrefixClaim, answers: Answers) -> Margins:
+    """A claim about stacks, along paths: of the bracket that closes, or of those that may follow.
+
+    Args:
+        network: the model.
+        claim: of either kind.
+        answers: of brackets.
+    """
+    if isinstance(claim, Allowed):
+        return Margins.allowed(network, answers, claim.threshold)
+
+    def objectives(bracket: int) -> Objectives:
+        found = claim.objectives(Ending((bracket // 2,), None), network.config.d_vocab_out)
+        assert found is not None
+        return found
+
+    return Margins(network, answers, objectives)
 
 
 def _some_string(graph: StringGraph) -> tuple[int, ...]:

@@ -18,9 +18,10 @@ from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.loss_counts import Losing
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
-from tl_dyck.certify.language.lengths import first_gap
+from tl_dyck.certify.language.claims import read_threshold, said_to_follow
+from tl_dyck.certify.language.lengths import first_gap, refuse_long
 from tl_dyck.certify.language.profiles import Ending
-from tl_dyck.certify.language.questions import Runner, network_of, refuse_long
+from tl_dyck.certify.language.questions import Runner, network_of, start_of
 from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult
 from tl_dyck.certify.objectives import Objectives
@@ -37,6 +38,7 @@ def decide_automaton(
     model: Any,
     task: AutomatonTask,
     lengths: tuple[int, ...],
+    threshold: float | None,
     *,
     until: str,
     deadline: Deadline,
@@ -44,11 +46,14 @@ def decide_automaton(
 ) -> LanguageCertificate:
     """Decide whether a model gives every string of some lengths the answer that its state asks for.
 
+    Or, with a threshold, whether its logits say which symbols may follow.
+
     Args:
         model: a model of one layer, or its RNN, or of two layers without positions; it reads the
             symbols, and BOS if it has a token more than there are symbols.
         task: the automaton.
         lengths: in symbols, ascending.
+        threshold: of the claim "allowed"; None for "any_token".
         until: "counted", for the least margin and the number of wrong strings of every length;
             "likeliest", for the least margins alone; "refuted" ends at the first wrong length.
         deadline: when to stop.
@@ -59,15 +64,10 @@ def decide_automaton(
         UnsupportedModelError: no such model.
     """
     started = time.perf_counter()
-    network, runner = read_automaton(model, task, lengths[-1])
-    answers = Answers.of(task, lengths[-1])
-    most, d_vocab_out = int(answers.answer.max()), network.config.d_vocab_out
-    if most >= d_vocab_out or d_vocab_out < 2:
-        raise CertifyError(
-            f"{task.name} asks for answer {most}, but the model has {d_vocab_out} logits"
-        )
-    margins = Margins(network, answers, lambda each: Objectives.margins(each, d_vocab_out))
-    asking = answers.asking(lengths[-1], bare=runner.bos is None)
+    network, runner = read_automaton(model, task, lengths[-1], allowed=threshold is not None)
+    margins = margins_asked(network, task, lengths[-1], threshold)
+    answers = margins.answers
+    asking = answers.asking(lengths[-1], bare=not network.prefix)
     gap = first_gap(asking, lengths, "any_token", task.name)
     exact = until != "refuted"
     rows: list[LengthResult] = []
@@ -85,7 +85,7 @@ def decide_automaton(
         if rows[-1].wrong and not exact:
             break
     tell(1.0)
-    shown = partial(_shown, task, runner, answers)
+    shown = partial(_shown, task, runner, margins, threshold)
     lost = next((item for item in least.items() if item[1].high < 0), None)
     found, own = shown(lost)
     every = [Least(), *least.values()]
@@ -94,7 +94,8 @@ def decide_automaton(
     worst = [shown((length, each))[0] for length, of in least.items() for each in of.lost]
     return LanguageCertificate(
         status=status,
-        claim="any_token",
+        claim="any_token" if threshold is None else "allowed",
+        threshold=threshold,
         language=str(task.language),
         lengths=lengths,
         gap=gap,
@@ -133,20 +134,57 @@ def _verdict(
     return "open", f"{why}: at length {first.length} the least margin is in [{low:.3g}, {high:.3g}]"
 
 
-def read_automaton(model: Any, task: AutomatonTask, longest: int) -> tuple[Network, Runner]:
+def read_automaton_claim(
+    task: AutomatonTask, name: str, others: tuple[Any, ...], threshold: float | None
+) -> float | None:
+    """The threshold of "allowed"; None for "any_token".
+
+    Raises:
+        CertifyError: another claim, or what these two do not take.
+    """
+    if name not in ("any_token", "allowed") or others != (None,) * len(others):
+        raise CertifyError(
+            f"{task.name} is an automaton's, of which only 'any_token' and 'allowed' can be claimed"
+        )
+    threshold = read_threshold(name, threshold)
+    return threshold if name == "allowed" else None
+
+
+def margins_asked(
+    network: Network, task: AutomatonTask, longest: int, threshold: float | None
+) -> Margins:
+    """What must be positive after every string of an automaton up to a length.
+
+    Raises:
+        CertifyError: an answer is none of the model's logits.
+    """
+    answers, d_vocab_out = Answers.of(task, longest), network.config.d_vocab_out
+    if threshold is not None:
+        return Margins.allowed(network, answers, threshold)
+    most = int(answers.answer.max())
+    if most >= d_vocab_out or d_vocab_out < 2:
+        raise CertifyError(
+            f"{task.name} asks for answer {most}, but the model has {d_vocab_out} logits"
+        )
+    return Margins(network, answers, lambda each: Objectives.margins(each, d_vocab_out))
+
+
+def read_automaton(
+    model: Any, task: AutomatonTask, longest: int, *, allowed: bool = False
+) -> tuple[Network, Runner]:
     """The network of a model, and the model itself, which starts with BOS or bare."""
     given = model.model_or_rnn if isinstance(model, Asker) else model
     if not isinstance(given, TwoLayerRNN):
         refuse_foreign(given)
     cfg = given.config if isinstance(given, TwoLayerRNN) else given.cfg
-    bos: int | None = task.language.bos_token
-    if cfg.d_vocab == bos and getattr(cfg, "language", None) is None:
+    bos = start_of(given, task.language)
+    if cfg.d_vocab == task.language.bos_token and getattr(cfg, "language", None) is None:
         bos = None
-    elif task.answer is None:
+    elif task.answer is None or allowed:
         check_predicts(given, task.language, told=True)
     else:
         check_reads(given, task.language, told=True)
-    if task.answer is None and (named_logits(given) or 0) < len(task.symbols):
+    if (task.answer is None or allowed) and (named_logits(given) or 0) < len(task.symbols):
         raise CertifyError(
             f"{task.name} asks for one of {len(task.symbols)} symbols, but nothing says which of "
             f"the {cfg.d_vocab_out} logits of this model are of them; give it as many logits as "
@@ -181,7 +219,11 @@ def _row(length: int, prefixes: int, least: Least, wrong: Losing | None) -> Leng
 
 
 def _shown(
-    task: AutomatonTask, runner: Runner, answers: Answers, where: tuple[int, Least] | None
+    task: AutomatonTask,
+    runner: Runner,
+    margins: Margins,
+    threshold: float | None,
+    where: tuple[int, Least] | None,
 ) -> tuple[PrefixFound | None, float]:
     """A string with what the model itself makes of it, and the margin that it gives it."""
     if where is None or where[1].string is None:
@@ -196,6 +238,14 @@ def _shown(
             return f"answer {logit}"
         return logit_name(task.language, named, logit)
 
+    answers = margins.answers
+    if threshold is None:
+        may_follow: tuple[str, ...] = (name(least.answer),)
+        predicted = name(int(logits.argmax()))
+    else:
+        symbols = zip(task.symbols, answers.follows(least.answer), strict=True)
+        may_follow = tuple(symbol for symbol, may in symbols if may)
+        predicted = said_to_follow(task.language, logits, threshold)
     numbers = answers.numbers(length)[answers.answer != NOTHING].sum()
     found = PrefixFound(
         tokens=least.string,
@@ -204,7 +254,7 @@ def _shown(
         ending=Ending((), None),
         text=task.language.to_string(torch.tensor(least.string, dtype=torch.int64)),
         logits=tuple(logits.tolist()),
-        may_follow=(name(least.answer),),
-        predicted=name(int(logits.argmax())),
+        may_follow=may_follow,
+        predicted=predicted,
     )
-    return found, Objectives.margins(least.answer, len(logits)).least(logits)
+    return found, margins.objectives(least.answer).least(logits)

@@ -21,7 +21,7 @@ from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.kit.check import check_number, shown
 from tl_dyck.kit.registry import unknown_name
-from tl_dyck.language import DyckDistribution, DyckLanguage
+from tl_dyck.language import DyckDistribution, DyckLanguage, Language
 
 Answer = tuple[Array, Array, Array]
 """Objectives times a factor, [n, K]; a bound of their errors, [n, 1 or K]; the factor, [n, 1]."""
@@ -32,6 +32,7 @@ CLAIMS = {
     "valid_token": "the largest logit of all tokens is that of one that may follow",
     "total_variation": "total variation to the next token's law is at most epsilon",
     "kl": "KL divergence from the next token's law, in nats, is at most epsilon",
+    "allowed": "of each symbol, its logit is above the threshold exactly if it may follow",
     "agree": "two models predict the same token",
     "head": "the prediction stays the same when a head attends uniformly",
 }
@@ -153,6 +154,36 @@ class Signs(PrefixClaim):
 
 @final
 @dataclass(frozen=True)
+class Allowed(PrefixClaim):
+    """Each bracket has a logit above the threshold exactly if it may follow: "allowed".
+
+    Attributes:
+        language: the language; other logits than those of its brackets say nothing.
+        threshold: the threshold.
+    """
+
+    language: DyckLanguage
+    threshold: float
+
+    def objectives(self, ending: Ending, d_vocab: int) -> Objectives | None:
+        """See `Objectives.allowed`."""
+        may = np.zeros(2 * self.language.n_types, dtype=bool)
+        may[valid_tokens(self.language, ending)] = True
+        return Objectives.allowed(may, self.threshold)
+
+    def margins(self, ending: Ending, answers: list[Answer]) -> tuple[Array, Array]:
+        """The least distance of a logit from the threshold, negative on its wrong side."""
+        ((values, error, factor),) = answers
+        return self.least(ending, values) / factor[:, 0], error.max(1) / factor[:, 0]
+
+    def least(self, ending: Ending, values: Array) -> Array:
+        """Min over brackets; of lower bounds it is a lower bound."""
+        least: Array = values.min(1)
+        return least
+
+
+@final
+@dataclass(frozen=True)
 class NextToken(PrefixClaim):
     """How far the prediction is from the law of the next token: "total_variation", "kl".
 
@@ -227,18 +258,43 @@ class Agreement(PrefixClaim):
         return np.where(same, gap, -gap), error
 
 
+def said_to_follow(language: Language, logits: Array, threshold: float) -> str:
+    """The symbols whose logits are above the threshold, as text."""
+    symbols = zip(language.alphabet, logits, strict=False)
+    return " ".join(symbol for symbol, logit in symbols if logit > threshold) or "nothing"
+
+
+def read_threshold(name: str, threshold: float | None) -> float:
+    """The threshold of "allowed", 0 if none is given.
+
+    Raises:
+        CertifyError: it is given for another claim.
+        ValueError: it is not finite.
+    """
+    if threshold is not None and name != "allowed":
+        raise CertifyError(
+            f"property {name!r} has no threshold, which is {shown(threshold)}; leave it out"
+        )
+    return check_number("threshold", 0.0 if threshold is None else threshold)
+
+
 def read_claim(
-    name: str, distribution: DyckDistribution, epsilon: float | None, n_models: int
+    name: str,
+    distribution: DyckDistribution,
+    epsilon: float | None,
+    n_models: int,
+    threshold: float | None = None,
 ) -> PrefixClaim:
     """The claim of a name.
 
     Raises:
         UnknownNameError: no such claim.
-        CertifyError: epsilon or a second model is missing, or given in vain.
-        ValueError: epsilon is negative or not finite.
+        CertifyError: epsilon or a second model is missing, or given in vain, or a threshold is.
+        ValueError: epsilon is negative or not finite, or the threshold not finite.
     """
     if name not in CLAIMS:
         raise unknown_name("property", name, list(CLAIMS))
+    threshold = read_threshold(name, threshold)
     wants = name in ("total_variation", "kl")
     if wants != (epsilon is not None):
         raise CertifyError(
@@ -254,6 +310,8 @@ def read_claim(
         )
     if name in ("agree", "head"):
         return Agreement(name)
+    if name == "allowed":
+        return Allowed(distribution.language, threshold)
     if wants:
         return NextToken(name, distribution, largest)
     return Signs(name, distribution.language)

@@ -21,8 +21,8 @@ import torch
 
 from tl_dyck.certify.deadline import RUN_A_LOOK, Deadline, OutOfTime, counts_work
 from tl_dyck.certify.exact.linear import is_linear
-from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
-from tl_dyck.certify.language.automaton_certificate import decide_automaton
+from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins, along
+from tl_dyck.certify.language.automaton_certificate import decide_automaton, read_automaton_claim
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.lengths import first_gap, lengths_up_to
 from tl_dyck.certify.language.profiles import Profiles
@@ -31,7 +31,6 @@ from tl_dyck.certify.language.shells import Shell, decide, shells
 from tl_dyck.certify.language.summary import summarise
 from tl_dyck.certify.language.tally import Tally
 from tl_dyck.certify.language.verdict import LanguageCertificate
-from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_integer, check_time_limit
 from tl_dyck.kit.environment import made_with, one_thread
@@ -67,6 +66,7 @@ def certify_language(
     epsilon: float | None = None,
     other: Any = None,
     head: Head | None = None,
+    threshold: float | None = None,
     until: str = "counted",
     most_run: SupportsIndex = 100_000,
     time_limit: float | None = None,
@@ -84,8 +84,9 @@ def certify_language(
 
     Of an `AutomatonTask`, such a model is decided as paths of a graph at every length. What
     is claimed is that the largest logit is the task's `answer` to the state that a string leaves,
-    or the one symbol that `counted` asks for. The model starts with BOS if it has a token more than
-    there are symbols.
+    or the one symbol that `counted` asks for; of "allowed", that each symbol's logit is above the
+    threshold exactly if it may follow, where any may. The model starts with BOS if it has a token
+    more than there are symbols.
 
     Examples:
         >>> from tl_dyck import construct, load_task
@@ -102,6 +103,8 @@ def certify_language(
         epsilon: for "total_variation" and "kl": the largest distance that is allowed.
         other: for "agree": the other model.
         head: for "head": index of the head whose attention is made uniform, or (layer, index).
+        threshold: for "allowed": a symbol may follow, says the model, if its logit is above it; 0
+            if not given. Of a probability p it is ln(p / (1 - p)).
         until: when to stop: "counted", when every length is decided and so the probability of
             error exact; "likeliest", when the likeliest error is known, or of an automaton, when
             the least margin of every length is; "refuted", at any error.
@@ -119,7 +122,8 @@ def certify_language(
 
     Raises:
         CertifyError: lengths that the model cannot read, other tokens than the language's, another
-            claim of an automaton than "any_token", or arguments that do not go together.
+            claim of an automaton than "any_token" and "allowed", or arguments that do not go
+            together.
         ValueError: a number is out of range: lengths above 1,000, a time limit that is not finite.
         UnsupportedModelError: "head" of a model that is no plain decoder; no model, or one that
             does not compute in float32 or float64.
@@ -135,15 +139,13 @@ def certify_language(
     tell = progress or (lambda share: None)
     task = load_task(task) if isinstance(task, str) else task
     if isinstance(task, AutomatonTask):
-        if property != "any_token" or (epsilon, other, head) != (None, None, None):
-            raise CertifyError(
-                f"{task.name} is an automaton's, of which only 'any_token' can be claimed"
-            )
+        above = read_automaton_claim(task, property, (epsilon, other, head), threshold)
         found = decide_automaton(
-            model_or_rnn, task, wanted, until=until, deadline=deadline, tell=tell
+            model_or_rnn, task, wanted, above, until=until, deadline=deadline, tell=tell
         )
         return replace(found, made_with=made_with(unwrapped(model_or_rnn)))
-    asked = ask(model_or_rnn, task, property, wanted[-1], epsilon=epsilon, other=other, head=head)
+    about: dict[str, Any] = {"epsilon": epsilon, "other": other, "head": head}
+    asked = ask(model_or_rnn, task, property, wanted[-1], **about, threshold=threshold)
     gap = first_gap(asked.spoken(wanted[-1]), wanted, property, asked.task.language)
     tally = Tally(wanted[-1], asked.profiles.deepest)
     left = ""
@@ -248,6 +250,9 @@ def run_all(
     enough = partial(_is_enough, asked, lengths, tally, until)
     with contextlib.suppress(OutOfTime):
         for length in lengths:
+            if not length and asked.is_bare:  # which has nothing to read
+                tally.complete[0] = True
+                continue
             number = language.count(length, "prefix")
             left -= number
             if length and (left < 0 or number * length > MAX_ENUMERATED_TOKENS):
@@ -323,7 +328,8 @@ def count(asked: Asked, length: int, tally: Tally, deadline: Deadline) -> bool:
     least = asked.paths.least(length, deadline, decide=False)
     _see(asked, least, tally)
     answers = Answers.of_brackets(asked.profiles.language, length, alike=True)
-    alike = replace(asked.paths, answers=answers)
+    alike = along(asked.paths.network, asked.claim, answers)
+    answers = alike.answers
     exact = True
     for state, string in zip(*answers.examples(length), strict=True):
         for judged in asked.judged(string[None]):
@@ -333,7 +339,7 @@ def count(asked: Asked, length: int, tally: Tally, deadline: Deadline) -> bool:
             exact &= low == high
             if low and not tally.knows_as_likely(judged.found(0)):
                 own = np.where(np.arange(len(answers.answer)) == state, answers.answer, NOTHING)
-                alone = replace(asked.paths, answers=replace(answers, answer=own))
+                alone = replace(alike, answers=replace(answers, answer=own))
                 _see(asked, alone.least(length, deadline, decide=False), tally)
                 if not tally.knows_as_likely(judged.found(0)):
                     tally.doubtful.see(judged.found(0))

@@ -50,3 +50,16 @@ def first_gap(spoken: Sequence[int], lengths: Sequence[int], name: str, of: Any)
         )
     skipped = sorted({n for n in range(lengths[-1]) if spoken[n]} - {*lengths})
     return skipped[0] if skipped else None
+
+
+def refuse_long(n_ctx: int, longest: int, bos: int = 1) -> None:
+    """Refuse strings that a model cannot read.
+
+    Raises:
+        CertifyError: with so many tokens before them they are longer than its n_ctx.
+    """
+    if longest + bos > n_ctx:
+        raise CertifyError(
+            f"strings of {longest} symbols have {longest + bos} tokens, but the model reads "
+            f"{n_ctx} (n_ctx); ask for lengths up to {n_ctx - bos}"
+        )

@@ -17,28 +17,30 @@ from numpy.typing import NDArray
 from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.lower_layer import Below
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language.automata import Answers, Margins
+from tl_dyck.certify.language.automata import Answers, Margins, along
 from tl_dyck.certify.language.claims import (
+    Allowed,
     NextToken,
     PrefixClaim,
     Signs,
     plain_margins,
     read_claim,
+    said_to_follow,
     valid_tokens,
 )
 from tl_dyck.certify.language.counted import NetworkSymbols
 from tl_dyck.certify.language.evaluator import Evaluator
+from tl_dyck.certify.language.lengths import refuse_long
 from tl_dyck.certify.language.predictions import Predictions
 from tl_dyck.certify.language.profiles import Ending, Profiles
 from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
-from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.kit.check import check_integer
-from tl_dyck.language import DyckLanguage
+from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.language.symbols import needs_stack
-from tl_dyck.reading.decoder import departures
-from tl_dyck.reading.inputs import check_predicts, logit_name, named_logits
+from tl_dyck.reading.decoder import HIDDEN_BOS, departures
+from tl_dyck.reading.inputs import check_predicts, hides_bos, logit_name, named_logits
 from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
 from tl_dyck.rnn.config import RNNWeightError
 from tl_dyck.rnn.export import export_layers, export_rnn
@@ -149,9 +151,18 @@ class Asked:
             for ways in self.task.language.prefixes_by_depth(longest)
         ]
         # a string without BOS has nothing after which its first bracket could follow
-        if self.evaluator is not None and not self.evaluator.has_bos:
+        if self.is_bare:
             numbers[0] = 0
         return numbers
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the first model reads no BOS, and so nothing before the first bracket."""
+        if self.evaluator is not None:
+            return not self.evaluator.has_bos
+        first = self.readers[0]
+        bare: bool = isinstance(first, Runner) and first.bos is None
+        return bare or hides_bos(first.model_or_rnn)
 
     def run(self, found: PrefixFound) -> tuple[PrefixFound, float]:
         """A prefix with what the first model makes of it, and the margin that all give it."""
@@ -172,6 +183,9 @@ class Asked:
             ),
             predicted=logit_name(language, named, best),
         )
+        if isinstance(self.claim, Allowed):
+            said = said_to_follow(language, logits[0], self.claim.threshold)
+            shown = replace(shown, predicted=said)
         return shown, float(margins[0][0])
 
 
@@ -204,6 +218,7 @@ def ask(
     epsilon: Any = None,
     other: Any = None,
     head: Head | None = None,
+    threshold: float | None = None,
 ) -> Asked:
     """Settle who is asked and what; a model is exported once.
 
@@ -219,7 +234,8 @@ def ask(
             refuse_weights(each)
             refuse_long(each.cfg.n_ctx, longest)
         check_predicts(each, language)
-    claim = read_claim(name, task.distribution, epsilon, len(given) + (head is not None))
+    n_models = len(given) + (head is not None)
+    claim = read_claim(name, task.distribution, epsilon, n_models, threshold)
     refuse_unlike(models, language)
     profiles = Profiles(task.distribution)
     if head is not None:
@@ -227,7 +243,7 @@ def ask(
         given = [given[0], models[1]]
     askers, why = _exported(given)
     if why:
-        runners = [Runner(each, language.bos_token) for each in models]
+        runners = [Runner(each, start_of(each, language)) for each in models]
         kinds = sorted({str(each.dtype).removeprefix("torch.") for each in runners})
         how = f"as computed in {' and '.join(kinds)}"
         paths = _paths(models, runners, claim, language, longest)
@@ -282,20 +298,24 @@ def _paths(
     if isinstance(claim, NextToken) or not claim.speaks_of(1) or n_stacks > _MOST_STACKS:
         return None
     try:
-        networks = [network_of(each, language.bos_token) for each in models]
+        networks = [network_of(each, start_of(each, language)) for each in models]
     except (UnsupportedModelError, RNNWeightError):
         return None
     answers = Answers.of_brackets(language, longest)
-    if not claim.closing:
+    if not claim.closing and not isinstance(claim, Allowed):
         valid = isinstance(claim, Signs)
         return Predictions(networks, [each.batch for each in runners], answers, valid)
 
-    def objectives(bracket: int) -> Objectives:
-        found = claim.objectives(Ending((bracket // 2,), None), networks[0].config.d_vocab_out)
-        assert found is not None
-        return found
+    return along(networks[0], claim, answers)
 
-    return Margins(networks[0], answers, objectives)
+
+def start_of(model: Any, language: Language) -> int | None:
+    """What strings start with that a model is given: BOS, but of an RNN that says it reads none."""
+    config = getattr(model, "config", None)
+    if isinstance(model, TwoLayerRNN) and config is not None and config.alphabet is not None:
+        bos: int | None = config.bos_token
+        return bos
+    return language.bos_token
 
 
 def network_of(model: Any, bos: int | None) -> Network:
@@ -309,6 +329,8 @@ def network_of(model: Any, bos: int | None) -> Network:
         UnsupportedModelError: of neither.
     """
     below = None
+    if hides_bos(model):
+        bos = None
     if isinstance(model, TwoLayerRNN):
         rnn = model
     elif model.cfg.n_layers == 2:
@@ -347,7 +369,7 @@ def make_uniform(model: Any, head: Any) -> Any:
         weights = {name: weight.clone() for name, weight in model.weights.items()}
         weights["W_Q"][index], weights["b_Q"][index] = 0.0, 0.0
         return TwoLayerRNN(model.config, weights)
-    odd = next(departures(model), None)
+    odd = next((each for each in departures(model) if each.what != HIDDEN_BOS), None)
     if odd is not None:
         raise UnsupportedModelError(f"{odd.where}: {odd.what}; no head of it can be made uniform.")
     flat = copy.deepcopy(model)
@@ -375,17 +397,4 @@ def refuse_unlike(models: Sequence[Any], language: DyckLanguage) -> None:
         raise CertifyError(
             f"the {sizes[0]} logits of one model and the {sizes[1]} of the other are not known to "
             "be of the same tokens; adopt both with one vocabulary and outputs"
-        )
-
-
-def refuse_long(n_ctx: int, longest: int, bos: int = 1) -> None:
-    """Refuse strings that a model cannot read.
-
-    Raises:
-        CertifyError: with so many tokens before them they are longer than its n_ctx.
-    """
-    if longest + bos > n_ctx:
-        raise CertifyError(
-            f"strings of {longest} symbols have {longest + bos} tokens, but the model reads "
-            f"{n_ctx} (n_ctx); ask for lengths up to {n_ctx - bos}"
         )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, SupportsIndex, cast, final
+from functools import partial
+from typing import Any, SupportsIndex, final
 
 import torch
 
 from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.language.automaton_certificate import read_automaton_claim
+from tl_dyck.certify.language.automaton_sample import Judge, judge_of
 from tl_dyck.certify.language.lengths import lengths_asked
 from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask
 from tl_dyck.certify.language.verdict import Bounds
@@ -77,14 +80,16 @@ def sample_error(
     epsilon: float | None = None,
     other: Any = None,
     head: Head | None = None,
+    threshold: float | None = None,
     time_limit: float | None = None,
 ) -> tuple[SampledError, ...]:
     """Estimate how probable it is that a claim fails, with an interval at a stated level.
 
     That is the error of `DyckTask.closing_accuracy` at that length: for claims about the closing
-    bracket prefixes are drawn given that one comes next. Each prefix is judged as
-    `certify_language` would, so that rounding is in the interval too; this is no proof, since
-    prefixes are drawn.
+    bracket prefixes are drawn given that one comes next. Of an `AutomatonTask` it is the share of
+    its strings of that length, of those of which something is asked: each is as likely. Each prefix
+    is judged as `certify_language` would, so that rounding is in the interval too; this is no
+    proof, since prefixes are drawn.
 
     Examples:
         >>> from tl_dyck import construct, load_task
@@ -95,7 +100,7 @@ def sample_error(
 
     Args:
         model_or_rnn: see `certify_language`; models of any kind.
-        task: a task or its name.
+        task: a task or its name; of an automaton, for models that `certify_language` decides.
         lengths: one length in brackets, or several; each of at least 1.
         property: name of the claim, see `tl_dyck.certify.language.CLAIMS`.
         n: prefixes to draw at each length.
@@ -104,6 +109,7 @@ def sample_error(
         epsilon: see `certify_language`.
         other: see `certify_language`.
         head: see `certify_language`.
+        threshold: see `certify_language`.
         time_limit: seconds, after which no more prefixes are drawn; None for no limit.
 
     Returns:
@@ -120,30 +126,49 @@ def sample_error(
     n, seed = check_integer("n", n, least=1, most=_MOST), check_seed(seed)
     level = check_number("level", level, least=0, most=_LARGEST_LEVEL, above=True)
     task = load_task(task) if isinstance(task, str) else task
-    needs_stack(task.language, "sample_error is")
-    known = cast(DyckTask, task)  # what has a stack
-    asked = ask(model_or_rnn, known, property, wanted[-1], epsilon=epsilon, other=other, head=head)
-    for length in wanted:
-        _refuse_silent(asked, length)
-    return tuple(_at(asked, length, n, level, seed, deadline) for length in wanted)
+    judge_at: Callable[[int], Judge]
+    if isinstance(task, AutomatonTask):
+        above = read_automaton_claim(task, property, (epsilon, other, head), threshold)
+        judge_at = judge_of(model_or_rnn, task, above, wanted[-1])
+    else:
+        needs_stack(task.language, "sample_error is")
+        about: dict[str, Any] = {"epsilon": epsilon, "other": other, "head": head}
+        asked = ask(model_or_rnn, task, property, wanted[-1], **about, threshold=threshold)
+        judge_at = partial(_judge_of, asked)
+    judges = [judge_at(length) for length in wanted]
+    return tuple(
+        _at(judge, length, n, level, seed, deadline)
+        for judge, length in zip(judges, wanted, strict=True)
+    )
+
+
+def _judge_of(asked: Asked, length: int) -> Judge:
+    """Draws prefixes of a length and judges them."""
+    _refuse_silent(asked, length)
+
+    def judge(n: int, generator: torch.Generator, deadline: Deadline) -> tuple[int, int]:
+        bad = open_ = 0
+        for judged in asked.judged(_draw(asked, n, length, generator)):
+            deadline.check()
+            bad += int(judged.wrong.sum())
+            open_ += int(judged.doubtful.sum())
+        return bad, open_
+
+    return judge
 
 
 def _at(
-    asked: Asked, length: int, n: int, level: float, seed: int, deadline: Deadline
+    judge: Judge, length: int, n: int, level: float, seed: int, deadline: Deadline
 ) -> SampledError:
     generator = torch.Generator().manual_seed(seed)
     wrong = doubtful = drawn = 0
     while drawn < n and not deadline.passed:
-        strings = _draw(asked, min(_AT_ONCE, n - drawn), length, generator)
-        bad = open_ = 0
+        at_once = min(_AT_ONCE, n - drawn)
         try:
-            for judged in asked.judged(strings):
-                deadline.check()
-                bad += int(judged.wrong.sum())
-                open_ += int(judged.doubtful.sum())
+            bad, open_ = judge(at_once, generator, deadline)
         except OutOfTime:  # what was begun counts for nothing, or the quick ones would count more
             break
-        wrong, doubtful, drawn = wrong + bad, doubtful + open_, drawn + len(strings)
+        wrong, doubtful, drawn = wrong + bad, doubtful + open_, drawn + at_once
     error = Bounds(0.0, 1.0)
     if drawn:
         # the lower end as if no doubtful one were wrong, the upper end as if all were

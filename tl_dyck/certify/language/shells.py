@@ -20,7 +20,7 @@ import numpy as np
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.language.boxes import Boxes
-from tl_dyck.certify.language.claims import PrefixClaim, Signs
+from tl_dyck.certify.language.claims import Allowed, PrefixClaim, Signs
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.forms import Form
 from tl_dyck.certify.language.profiles import Ending, Profiles, in_blocks, n_profiles
@@ -106,7 +106,7 @@ def decide(evaluator: Evaluator, shell: Shell, tally: Tally, deadline: Deadline)
     """
     profiles = evaluator.profiles
     few = shell.cost(profiles) <= _FEW * profiles.k**shell.depth
-    if few or not evaluator.has_form or not isinstance(evaluator.claim, Signs):
+    if few or not evaluator.has_form or not isinstance(evaluator.claim, Signs | Allowed):
         enumerate_all(evaluator, shell, tally, deadline)
         return
     for ending in shell.endings(evaluator):
@@ -143,7 +143,7 @@ class _Search:
         functions, claim = self.evaluator.functions(self.ending), self.evaluator.claim
         form = functions[0] if functions else None
         assert isinstance(form, Form)
-        assert isinstance(claim, Signs)
+        assert isinstance(claim, Signs | Allowed)
         boxes, kinds = Boxes(form), form.n_kinds
         low, high = np.zeros((1, kinds)), np.full((1, kinds), float(self.shell.last))
         if self.ending.closes is not None:

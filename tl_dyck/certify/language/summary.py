@@ -58,6 +58,7 @@ def summarise(
         status=status,
         claim=asked.name,
         epsilon=asked.epsilon,
+        threshold=getattr(asked.claim, "threshold", None),
         language=f"Dyck({language.n_types}, {language.max_depth})",
         q=distribution.q,
         lengths=lengths,

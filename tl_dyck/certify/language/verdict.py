@@ -73,6 +73,7 @@ class LanguageCertificate(Shown):
             the model itself confirms) or "open" (see `reason`).
         claim: its name.
         epsilon: of claims that have one.
+        threshold: of "allowed", above which a logit says that its symbol may follow.
         language: Dyck(k, D), or what an automaton is called, as text.
         q: of the distribution; NaN of an automaton, all of whose strings of a length count alike.
         lengths: the lengths asked about.
@@ -102,6 +103,7 @@ class LanguageCertificate(Shown):
     status: Verdict
     claim: str
     epsilon: float | None = None
+    threshold: float | None = None
     language: str
     q: float = math.nan
     lengths: tuple[int, ...]
@@ -182,6 +184,7 @@ class LanguageCertificate(Shown):
     def summary(self) -> list[tuple[str, str]]:
         """What there is to say, as names and texts; the first is the status."""
         claim = self.claim if self.epsilon is None else f"{self.claim} ≤ {self.epsilon:g}"
+        claim += "" if self.threshold is None else f" (logits above {self.threshold:g})"
         rows = [
             ("status", self.status),
             ("claim", f"{claim}, {self.language}, {_span(self.lengths)}"),

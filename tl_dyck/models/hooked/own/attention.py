@@ -99,6 +99,11 @@ class Attention(nn.Module):
             scores = self.apply_causal_mask(scores, attention_mask)
         elif self.hidden is not None and attention_mask is not None:
             scores = scores.masked_fill(attention_mask[:, None, None, :] == 0, self.hidden)
+        if getattr(
+            self.cfg, "hides_bos", False
+        ):  # position 0 is seen by itself alone, sees no other
+            at = torch.arange(scores.shape[-1], device=scores.device)
+            scores = torch.where((at == 0) == (at[:, None] == 0), scores, self.IGNORE)
         pattern = F.softmax(self.hook_attn_scores(scores), dim=-1)
         # a query that sees nothing attends to nothing
         pattern = torch.where(torch.isnan(pattern), torch.zeros_like(pattern), pattern)
