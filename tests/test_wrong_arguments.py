@@ -25,6 +25,8 @@ from tl_dyck.kit.check import WrongTypeError, WrongValueError
 
 PARTS = 2
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,7 +38,7 @@ def said_by(module: ModuleType, *arguments: str) -> str:
     do not, it is a process from the start.
     """
     with tempfile.TemporaryFile("w+") as said:
-        if os.environ.get("TL_DYCK_TEST_TYPES") == "1":
+        if os.environ.get("TL_DYCK_TEST_TYPES") == "1" or not hasattr(os, "fork"):
             command = [sys.executable, "-m", module.__name__, *arguments]
             subprocess.run(command, stdout=said, stderr=said, timeout=PATIENCE, cwd=ROOT)
         elif (child := os.fork()) == 0:
