@@ -308,8 +308,9 @@ class Asker:
         if exactly:
             last = self.rnn.last_logits(tokens)[0]
         else:
-            device = next(iter(self.model_or_rnn.state_dict().values())).device
-            last = self.model_or_rnn(tokens.to(device))[0, -1]
+            model = self.model_or_rnn
+            device = next(chain(model.parameters(), model.buffers())).device
+            last = model(tokens.to(device))[0, -1]
         logits: list[float] = last.double().tolist()
         return logits
 

@@ -9,6 +9,7 @@ import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,11 @@ def made_with(model: Any) -> dict[str, str]:
 
     The last one only of a model of its classes. For `said_with`, which makes a line of it.
     """
-    weights = model.state_dict().values() if hasattr(model, "state_dict") else ()
-    dtypes = [str(each.dtype) for each in weights if each.is_floating_point()]
+    # a state dict of all weights would take a twentieth of a small certificate's time
+    weights = chain(model.parameters(), model.buffers()) if hasattr(model, "parameters") else ()
+    dtype = next((str(each.dtype) for each in weights if each.is_floating_point()), None)
     packages = {each.__module__.partition(".")[0] for each in type(model).__mro__}
-    found = {"dtype": dtypes[0].removeprefix("torch.")} if dtypes else {}
+    found = {} if dtype is None else {"dtype": dtype.removeprefix("torch.")}
     found["torch"] = torch.__version__.partition("+")[0]
     if "transformer_lens" in packages:
         found["transformer_lens"] = _version("transformer_lens")

@@ -41,8 +41,19 @@ class _Caller(threading.local):
 _caller = _Caller()
 
 
-def call(target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def call(
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    from_ours: bool = False,
+) -> Any:
     """Call a function in our modes; a generator is run in them, and what it is read by is not.
+
+    Args:
+        target: the function.
+        args: its arguments.
+        kwargs: likewise.
+        from_ours: it is code of ours that calls, so that in a call of ours modes are ours.
 
     Raises:
         WrongValueError: an argument is on the meta device, or a model's weights were made in
@@ -51,7 +62,7 @@ def call(target: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str,
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "get_default_device"):  # not loaded: no mode was set
         return target(*args, **kwargs)
-    if _caller.inside and not _is_foreign(torch):
+    if _caller.inside and (from_ours or not _is_foreign(torch)):
         return target(*args, **kwargs)
     with _ours(torch, (*args, *kwargs.values())):
         result = target(
