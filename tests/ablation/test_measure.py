@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.ablation.planted import metric, planted, sample
 from tl_dyck.ablation import (
     FinetuneConfig,
     finetuned_importance,
+    leave_one_out,
     leave_one_out_importance,
     measure_heads,
 )
@@ -37,6 +39,25 @@ def test_a_dyck_model():
     left = leave_one_out_importance(model, TASK, options=SMALL, seed=2, progress=False)
     np.testing.assert_array_equal(found["leave-one-out"], left.values.ravel())
     np.testing.assert_array_equal(found["drift-control"], left.control_drift.ravel())
+
+
+def test_leaving_a_head_out_is_counted_against_the_control_and_its_own_pattern_not_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With made-up numbers of what fine-tuning without each of two by two heads comes to."""
+    moved = np.array([[1.0, 2.0], [4.0, 8.0]])
+    after = {None: 0.5, (0, 0): 0.25, (0, 1): 0.75, (1, 0): -1.0, (1, 1): 0.5}
+
+    def without(model: Any, metric: Any, source: Any, head: Any) -> tuple[float, np.ndarray]:
+        return after[head], moved if head is not None else 3 * moved
+
+    monkeypatch.setattr(leave_one_out, "_without", without)
+    model = dyck_model("gpt-linear", n_layers=2, n_heads=2, dtype=torch.float32, d_model=16)
+    found = leave_one_out_importance(model, TASK, options=SMALL, progress=False)
+    np.testing.assert_array_equal(found.values, [[0.25, -0.25], [1.5, 0.0]])
+    np.testing.assert_allclose(found.drift, [[14 / 3, 13 / 3], [11 / 3, 7 / 3]])
+    np.testing.assert_array_equal(found.control_drift, 3 * moved)
+    assert found.control == 0.5
 
 
 def test_a_model_without_language():
