@@ -13,16 +13,14 @@ from hypothesis import strategies as st
 from tests.certify.oracles import STATES, free, random_rnn, spaces, strings_of, tokens
 from tl_dyck.certify import Delete, Duplicate, PerturbationSpace, Substitute
 from tl_dyck.certify.exact import paths as paths_module
-from tl_dyck.certify.exact.graph import StringGraph
+from tl_dyck.certify.exact.graph import StringGraph, side_by_side
 from tl_dyck.certify.exact.layout import build_graph
-from tl_dyck.certify.exact.narrow import narrowed
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import (
     count_paths,
     emission_costs,
     enumerate_below,
     extremes,
-    live_emissions,
     sweep,
 )
 
@@ -133,43 +131,28 @@ def test_forbidden_emissions_are_on_no_path() -> None:
         assert (counts[group] > 0) == np.isfinite(swept.least[group])
         used = paths[paths >= 0]
         assert allowed[used, group].all()
-        low, high = extremes(graph, costs, int(group), allowed[:, group])
+        low, high = extremes(graph, costs, groups, allowed)
         if len(paths):
             sums = [costs[symbols_of(graph, path), group].sum() for path in paths]
             assert (low[group], high[group]) == pytest.approx((min(sums), max(sums)))
 
 
-@pytest.mark.parametrize("state", ["none", "position", "depth"])
-@pytest.mark.parametrize("kept", [1.0, 0.7])
-def test_a_narrowed_graph_has_the_strings_of_its_groups(state: str, kept: float) -> None:
-    space = PerturbationSpace([(Duplicate(), 1), (Delete(None), 1), (Substitute({1: [3, 4]}), 1)])
-    graph = graph_of(space, (0, 1, 2, 1), state=state, bos_token=6)
-    rng, smaller = np.random.default_rng(0), 0
-    for groups in (rng.choice(len(graph.groups), 2) for _ in range(60)):
-        allowed = rng.random(len(graph.option)) < kept
-        if (count_paths(graph, groups, np.stack([allowed] * 2, axis=1)) == 0).any():
-            continue
-        strings = narrowed(graph, groups, allowed)
-        narrow, back = strings.graph, np.arange(len(graph.symbols.tokens))[strings.symbols]
-        assert narrow.symbols.tokens.tolist() == graph.symbols.tokens[back].tolist()
-        assert (back[narrow.groups[strings.groups]] == graph.groups[groups]).all()
-        costs, column = rng.normal(size=(len(graph.symbols.tokens), 40)), np.arange(40) % 2
-        ends = extremes(narrow, costs[back], strings.groups[column], strings.allowed)
-        np.testing.assert_array_equal(ends, extremes(graph, costs, groups[column], allowed))
-        one = extremes(graph, costs[:, :1], int(groups[0]), allowed)
-        np.testing.assert_array_equal([end[:1] for end in ends], one)
-        if narrow is not graph:
-            smaller += 1
-            assert len(narrow.option) == live_emissions(graph, groups, allowed).sum()
-            for mine, group in zip(strings.groups, groups, strict=True):
-                paths = [back[path].tolist() for path in listed(narrow)[mine]]
-                assert sorted(paths) == sorted(listed(graph, allowed)[group])
-    assert smaller > 0 or (state == "none" and kept == 1.0)
+@pytest.mark.parametrize("sizes", [[2, 2, 2], [1, 2, 2, 3], [1, 1, 9, 1, 7, 1, 2, 3]], ids=str)
+def test_segments_side_by_side_hold_their_entries_and_few_others(sizes: list[int]) -> None:
+    ends = np.cumsum([3, *sizes])
+    found = {}
+    for which, entries, most in side_by_side(ends):
+        for each, row in zip(which.tolist(), entries.reshape(-1, most).tolist(), strict=True):
+            found[each] = row
+    assert {i: sorted({*row}) for i, row in found.items()} == {
+        i: list(range(ends[i], ends[i + 1])) for i in range(len(sizes))
+    }
+    assert sum(map(len, found.values())) <= 2 * sum(sizes)
 
 
 @pytest.mark.parametrize("state", ["none", "position"])
 def test_many_columns_are_computed_like_few(state: str) -> None:
-    """From 32 columns on other loops run; here each is computed again by itself."""
+    """Each is computed again by itself."""
     space = PerturbationSpace(
         [(Substitute({0: [1, 3], 2: [3]}), 2), (Duplicate(), 1), (Delete([1]), 1)]
     )
@@ -190,8 +173,8 @@ def test_many_columns_are_computed_like_few(state: str) -> None:
         assert (path[len(own_path) :] == -1).all()
         assert costs[symbols_of(graph, path), b].sum() == many.least[b]
         assert allowed[own_path, b].all()
-    low, high = extremes(graph, costs, 0, allowed[:, 0])
-    ends = [extremes(graph, costs[:, [b]], 0, allowed[:, 0]) for b in range(40)]
+    low, high = extremes(graph, costs, groups, allowed)
+    ends = [extremes(graph, costs[:, [b]], groups[[b]], allowed[:, [b]]) for b in range(40)]
     assert [(x, y) for x, y in zip(low, high, strict=True)] == [(x[0], y[0]) for x, y in ends]
 
 

@@ -18,7 +18,6 @@ returns.
 - `layout`: how that graph comes about: lattice times state machine, closing arcs, order.
 - `walks`: the same of an automaton: all its strings of a length.
 - `paths`: shortest paths over it for many costs at once; counting and listing paths.
-- `narrow`: the strings of one group as a smaller graph, where many costs are swept.
 - `attention`: weights of symbols per group, and costs whose shortest path is the least of an
   additive functional.
 - `region`: exact ranges of the attention's outputs on a part of the strings, in any direction.
@@ -67,13 +66,13 @@ string; K objectives are K columns of one sweep.
    scale(y)·(g_k(y) - t) ≥ Σ_h D^h·o^h(y) + const, for all y of the part.
 3. *Minimise it exactly* (`columns`). One head: its sign is that of an additive functional, one
    path. H heads: a sum of ratios r^h/Z^h with Z^h in [low, high]; r/Z ≥ min(r/low, r/high), so the
-   least of 2^H paths bounds it; tight where r^h = 0, which is where the reference string is put.
-4. The argmin string is run through the network (`incumbent`): it may be a counterexample; it tells
-   how loose the bound is; and it is the reference of the next round.
+   least of 2^H paths bounds it; tight where r^h = 0, which is so on the string at the centre.
+4. The argmin string is run through the network (`incumbent`): it may be a counterexample; and
+   it tells how loose the bound is.
 5. If the bound is still below what is wanted, the strings on which the *linear bound* is below it
    are listed, if there are few (they are the only candidates), and run. Otherwise the part is
-   *split* (`Brancher`): some step of x is rewritten by one set of options in one half and by the
-   rest in the other; or, of an automaton's strings, passed by one set of symbols.
+   *split* (`Brancher`): some step of x is passed by one set of options in one half and by the rest
+   in the other, where what they do to the attention's output differs most.
 
 With one head and LN_C (Eq. 6 models) a projective view of o is used as well: where |P x| ≥ C only
 the direction of Σ E P(W_O v + b_O) counts, to which a balanced pair adds nothing (Wen et al. 2023,

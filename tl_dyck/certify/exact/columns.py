@@ -7,8 +7,8 @@ Several heads: with numbers t^h and r^h = Σ E (D^h · x - t^h), the functional 
 r^h / Z^h + (c + Σ t^h). Where Z^h is only known to lie in [low, high], r / Z ≥ min(r / low,
 r / high), so the minimum over the 2^H patterns of Σ_h λ^h (Σ E^h (D^h · x - t^h + leftover)),
 λ^h ∈ {1/low, 1/high}, each one shortest path, is a lower bound. It is tight near strings on which
-every r^h is 0, so t is taken from the most promising string. Heads beyond the four whose Z varies
-most get λ in the middle and pay max|r| times half the width.
+every r^h is 0, so t is taken from the string at an item's centre. Heads beyond the four whose Z
+varies most get λ in the middle and pay max|r| times half the width.
 
 Axes: I items, K objectives, P patterns, H heads, width of a head's output; B = I · K · P columns.
 """
@@ -115,11 +115,8 @@ class BoundMinimum:
         return self.columns.take(first).paths()
 
 
-def minimise_bound(region: Region, bound: LinearBound, reference: Array) -> BoundMinimum:
-    """Minimise a linear bound over every item's strings.
-
-    `reference` [I, H, width] is where it should be tight.
-    """
+def minimise_bound(region: Region, bound: LinearBound) -> BoundMinimum:
+    """Minimise a linear bound over every item's strings; it is tight at the items' centres."""
     n, k, heads, _ = bound.directions.shape
     if heads == 1:
         # D · x + c ω = (D + c base) · x + c unit. Adding rounds; the costs' own slack covers one
@@ -130,7 +127,7 @@ def minimise_bound(region: Region, bound: LinearBound, reference: Array) -> Boun
         taus = rearrange(c * region.unit, "i k head -> i k 1 head")
         penalty = np.zeros((n, k))
     else:
-        directions, taus, penalty = _patterns(region, bound, reference)
+        directions, taus, penalty = _patterns(region, bound)
     patterns = directions.shape[2]
     columns = Columns(
         region,
@@ -156,14 +153,14 @@ def minimise_bound(region: Region, bound: LinearBound, reference: Array) -> Boun
     return BoundMinimum(columns, threshold, least, values, bound.finite)
 
 
-def _patterns(region: Region, bound: LinearBound, reference: Array) -> tuple[Array, Array, Array]:
+def _patterns(region: Region, bound: LinearBound) -> tuple[Array, Array, Array]:
     """Directions [I, K, P, H, width], taus [I, K, P, H].
 
     Also what must be subtracted from the result, [I, K].
     """
     n, k, heads, _ = bound.directions.shape
-    # t^h = D^h · reference^h, so that r^h is 0 on the reference string
-    t = einsum(bound.directions, reference, "i k head e, i head e -> i k head")
+    # t^h = D^h · centre^h, so that r^h is 0 on the string at the centre
+    t = einsum(bound.directions, region.centre, "i k head e, i head e -> i k head")
     # Σ_h D^h · o^h + c = Σ_h (D^h · o^h - t^h) + leftover, which is shared out evenly:
     # τ^h = leftover/H - t^h
     leftover = bound.constant + t.sum(-1)

@@ -72,10 +72,6 @@ class Functional:
         )
         return Functional(coef, self.const + const, self.slack + error + ulp(const, self.const))
 
-    def negated(self) -> Functional:
-        """Minus each."""
-        return Functional(-self.coef, -self.const, self.slack)
-
     def centred(self, size: Array) -> Functional:
         """As functionals of v', where v = P v' (P subtracts the mean) and |v'| ≤ size."""
         # coef · P v' = (P coef) · v', for P is symmetric

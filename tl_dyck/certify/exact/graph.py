@@ -104,37 +104,22 @@ class StringGraph:
         return bundle, target, closed
 
     @cached_property
-    def levels_up(self) -> tuple[tuple[slice, slice, IntArray, IntArray], ...]:
-        """Of each level, last first: nodes, arcs, their targets, where each node's arcs begin."""
-        ends = self.arc_start.tolist()
-        return tuple(
-            (
-                slice(first, last),
-                slice(ends[first], ends[last]),
-                self.arc_target[ends[first] : ends[last]],
-                self.arc_start[first:last] - ends[first],
-            )
-            for first, last in reversed(self.level_nodes)
-        )
+    def levels_up(self) -> tuple[tuple[IntArray, IntArray, IntArray, int], ...]:
+        """What sums from the end to the root go through: nodes of a level, the last level first.
 
-    @cached_property
-    def arc_slots(self) -> tuple[tuple[tuple[IntArray, IntArray, IntArray], ...], ...]:
-        """For each level the first arcs of its nodes, then their second arcs, and so on.
-
-        That is: which nodes have one, where it leads to, and its bundle.
+        That is: some nodes, and of each its arcs side by side: where they lead to, their bundles;
+        and how many a node has, see `side_by_side`.
         """
         return tuple(
-            tuple(
-                (rows, self.arc_target[arcs], self.arc_bundle[arcs])
-                for rows, arcs in _slots(self.arc_start[first : last + 1])
-            )
-            for first, last in self.level_nodes
+            (first + nodes, self.arc_target[arcs], self.arc_bundle[arcs], most)
+            for first, last in reversed(self.level_nodes)
+            for nodes, arcs, most in side_by_side(self.arc_start[first : last + 1])
         )
 
     @cached_property
-    def emission_slots(self) -> Slots:
-        """The first emissions of all bundles, then their second emissions, and so on."""
-        return _slots(self.bundle_start)
+    def bundle_sides(self) -> tuple[Side, ...]:
+        """The emissions of each bundle side by side."""
+        return side_by_side(self.bundle_start)
 
     @cached_property
     def padded_emissions(self) -> tuple[IntArray, Array]:
@@ -150,15 +135,27 @@ class StringGraph:
         return tuple(self.symbols.tokens[flat[flat < len(self.symbols.tokens)]].tolist())
 
 
-Slots = tuple[tuple[IntArray, IntArray], ...]
-"""Of segments of a list: (which segments have a j-th entry, where it is) for j = 0, 1, …"""
+Side = tuple[IntArray, IntArray, int]
+"""Some segments of a list; the places of their entries, so many each; how many."""
 
 
-def _slots(start: IntArray) -> Slots:
-    """See `Slots`; segment i is start[i] … start[i + 1] - 1, and none is empty."""
+def side_by_side(start: IntArray) -> tuple[Side, ...]:
+    """Segments as rows of few arrays, so that numpy takes the least of each with one call.
+
+    Segment i is start[i] … start[i + 1] - 1, and none is empty. A short one has its last entry
+    several times, which changes neither its least nor its greatest. Together where that at most
+    doubles the entries; else those whose sizes lie between the same powers of two.
+    """
     size = np.diff(start)
-    having = [np.flatnonzero(size > j) for j in range(int(size.max(initial=0)))]
-    return tuple((rows, start[rows] + j) for j, rows in enumerate(having))
+    together = len(size) * size.max(initial=0) <= 2 * size.sum()
+    kind = np.zeros(len(size)) if together else np.ceil(np.log2(size))
+    found = []
+    for each in np.unique(kind):
+        which = np.flatnonzero(kind == each)
+        most = int(size[which].max())
+        entries = start[which, None] + np.minimum(np.arange(most), size[which, None] - 1)
+        found.append((which, entries.ravel(), most))
+    return tuple(found)
 
 
 def ranges(start: IntArray, count: IntArray) -> IntArray:

@@ -232,7 +232,7 @@ def _lower(
         return None
     r = graph.symbols.r.at(graph.groups[region.items.groups])
     bound = Readout(network, region, r).lower(network.unembedding(objectives), 0.0)
-    return minimise_bound(region, bound, region.centre) if bound.finite.all() else None
+    return minimise_bound(region, bound) if bound.finite.all() else None
 
 
 def _count_item(

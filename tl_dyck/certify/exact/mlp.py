@@ -15,8 +15,6 @@ from tl_dyck.certify.exact.stages import Stage
 from tl_dyck.reading.activations import ACTIVATIONS
 
 _POINTS = 9
-_NARROW = 2.0
-"""Where ranges of pre-activations are wider on average, lines say less of the output than a box."""
 
 
 @final
@@ -151,18 +149,7 @@ class Mlp(Stage):
         low, high = self._hidden_part(f)
         m_low, m_high = self.m.ranges(Functional.of(f.coef))
         slack = ulp(low, m_low) + ulp(high, m_high)
-        low, high = low + m_low - slack, high + m_high + slack
-        if self.exact and (self.high - self.low).mean() < _NARROW:  # by lines, both parts at once
-            low = np.maximum(low, self._by_lines(f))
-            high = np.minimum(high, -self._by_lines(f.negated()))
-        return low, high
-
-    def _by_lines(self, f: Functional) -> Array:
-        """[I, K]: a lower bound of f(out) by a linear one; -inf where something overflowed."""
-        linear = self.lower(f)
-        low, _ = self.region.ranges(linear.directions)
-        low = low + linear.const - linear.slack - ulp(low, linear.const)
-        return np.where(np.isfinite(low), low, -np.inf)
+        return low + m_low - slack, high + m_high + slack
 
     def _hidden_part(self, f: Functional) -> tuple[Array, Array]:
         """Ranges of f(act(…) W_out + b_out), with the hidden layer taken as a box."""

@@ -18,10 +18,6 @@ from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
 from tl_dyck.certify.exact.graph import NO_GROUP, StringGraph, ranges
 
-_MANY = 32
-"""From so many columns on, segments are reduced entry by entry, row against row: numpy's `reduceat`
-walks each column by itself, which is faster only for few."""
-
 MOST_COUNTED = 2.0**53
 """Paths are counted up to this many.
 
@@ -153,18 +149,16 @@ def extremes(
     Args:
         graph: the strings.
         symbols: [S, B].
-        groups: of the strings: one, or one per column.
-        allowed: [E]; all if not given.
+        groups: of the strings: one, or one per column, [B].
+        allowed: [E, B] which emissions may be used; all if not given.
 
     Returns:
         [B] and [B].
     """
     padded = np.concatenate([symbols, np.zeros((1, symbols.shape[1]))])
-    least = _emission_sums(graph, padded)
-    most = least
+    least = most = _emission_sums(graph, padded)
     if allowed is not None:
-        most = least.copy()
-        least[~allowed], most[~allowed] = np.inf, -np.inf
+        least, most = np.where(allowed, least, np.inf), np.where(allowed, most, -np.inf)
     bundles = np.concatenate(
         [_least_of_bundles(graph, least), -_least_of_bundles(graph, most, np.maximum)], axis=1
     )
@@ -178,42 +172,27 @@ def _to_go(graph: StringGraph, bundles: Array) -> Array:
     """[nodes, B]: to_go[v] = min over v → w of (its bundle's cost + to_go[w]), last level first."""
     to_go = np.full((graph.n_nodes, bundles.shape[1]), np.inf)
     to_go[graph.finals] = 0.0
-    if bundles.shape[1] >= _MANY:
-        for (first, last), slots in zip(
-            reversed(graph.level_nodes), reversed(graph.arc_slots), strict=True
-        ):
-            here = to_go[first:last]
-            for rows, target, bundle in slots:
-                through = to_go.take(target, axis=0)
-                through += bundles.take(bundle, axis=0)
-                _improve(here, rows, through, np.minimum)
-        return to_go
-    cost = bundles.take(graph.arc_bundle, axis=0)
-    for nodes, leaving, target, begin in graph.levels_up:
+    for nodes, target, bundle, most in graph.levels_up:
         through = to_go.take(target, axis=0)
-        through += cost[leaving]
-        np.minimum.reduceat(through, begin, axis=0, out=to_go[nodes])
+        through += bundles.take(bundle, axis=0)
+        to_go[nodes] = _of_each(through, most, np.minimum)
     return to_go
 
 
 def _least_of_bundles(graph: StringGraph, costs: Array, extreme: np.ufunc = np.minimum) -> Array:
     """The least (or greatest) cost of each bundle's emissions, [bundles, B]."""
-    if costs.shape[1] < _MANY:
-        reduced: Array = extreme.reduceat(costs, graph.bundle_start[:-1], axis=0)
-        return reduced
-    (_, first), *rest = graph.emission_slots
-    bundles: Array = costs.take(first, axis=0)
-    for rows, emissions in rest:
-        _improve(bundles, rows, costs.take(emissions, axis=0), extreme)
+    bundles = np.empty((graph.n_bundles, costs.shape[1]))
+    for which, emissions, most in graph.bundle_sides:
+        bundles[which] = _of_each(costs.take(emissions, axis=0), most, extreme)
     return bundles
 
 
-def _improve(least: Array, rows: IntArray, offered: Array, extreme: np.ufunc) -> None:
-    """Take what is offered for some rows if it is better, in place."""
-    if len(rows) == len(least):
-        extreme(least, offered, out=least)
-    else:
-        least[rows] = extreme(least.take(rows, axis=0), offered)
+def _of_each(offered: Array, most: int, extreme: np.ufunc) -> Array:
+    """The extreme of every `most` rows; not by `reduceat`, which walks each column by itself."""
+    if most == 1:
+        return offered
+    reduced: Array = extreme.reduce(offered.reshape(-1, most, offered.shape[1]), axis=1)
+    return reduced
 
 
 def _emission_sums(graph: StringGraph, padded: Array) -> Array:
@@ -239,10 +218,12 @@ def count_paths(graph: StringGraph, groups: IntArray, allowed: BoolArray | None 
     _close(graph, bundles, groups, 0.0)
     to_go = np.zeros((graph.n_nodes, len(groups)))
     to_go[graph.finals] = 1.0
-    for nodes, arcs, target, begin in graph.levels_up:
-        through = to_go.take(target, axis=0)
-        through *= bundles.take(graph.arc_bundle[arcs], axis=0)
-        to_go[nodes] = np.minimum(np.add.reduceat(through, begin, axis=0), MOST_COUNTED)
+    for first, last in reversed(graph.level_nodes):
+        start, end = graph.arc_start[first], graph.arc_start[last]
+        through = to_go.take(graph.arc_target[start:end], axis=0)
+        through *= bundles.take(graph.arc_bundle[start:end], axis=0)
+        ways_on = np.add.reduceat(through, graph.arc_start[first:last] - start, axis=0)
+        to_go[first:last] = np.minimum(ways_on, MOST_COUNTED)
     counts: Array = to_go[graph.root]
     return counts
 

@@ -12,7 +12,6 @@ from einops import einsum, rearrange
 
 from tl_dyck.certify.exact.attention import AttentionWeights, Items, View
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray, gamma
-from tl_dyck.certify.exact.narrow import Strings, narrowed
 from tl_dyck.certify.exact.paths import extremes
 
 _MOST_NUMBERS = 200_000
@@ -165,25 +164,17 @@ class Region:
         size: Array = self.view.largest * (self.total_high / self.low)[..., None]
         return size
 
-    def _moves(self, item: int) -> tuple[Array, Array]:
-        """A symbol of weight E / Z moves o by about E / Z (x - o): [S, H], [S, H, width]."""
+    def pull(self, item: int) -> Array:
+        """[E, H width] where to an emission moves an item's output, roughly.
+
+        A symbol of weight E / Z moves o by about E / Z (x - o).
+        """
         # only an order of importance comes of it: no item is refused here
         low = np.maximum(self.low[item], 1e-290)
-        weight: Array = self.attention.weights[self.items.groups[item]] / low
-        return weight, self.view.x.mid - self.centre[item]
-
-    def impact(self, item: int) -> Array:
-        """[E] how far an emission moves an item's output, roughly."""
-        weight, moved = self._moves(item)
-        away = np.linalg.norm(moved, axis=-1)  # [S, H]
-        symbols = np.append((weight * (away + away.mean(0))).sum(1), 0.0)  # the last is padding
-        impact: Array = symbols[self.attention.graph.emits].sum(1)
-        return impact
-
-    def pull(self, item: int) -> Array:
-        """[E, H width] where to it does."""
-        weight, moved = self._moves(item)
+        weight: Array = self.attention.weights[self.items.groups[item]] / low  # [S, H]
+        moved = self.view.x.mid - self.centre[item]  # [S, H, width]
         symbols = rearrange(weight[..., None] * moved, "symbol head e -> symbol (head e)")
+        # the last is padding
         padded = np.append(symbols, np.zeros((1, symbols.shape[1])), axis=0)
         pull: Array = padded[self.attention.graph.emits].sum(1)
         return pull
@@ -242,51 +233,37 @@ class Region:
             low, high = low + (value - reach), high + (value + reach)
         return low, high
 
-    @cached_property
-    def strings(self) -> list[tuple[IntArray, Strings]]:
-        """The items' strings: of those that end in one state together, for they share arcs."""
-        graph, groups, allowed = self.attention.graph, self.items.groups, self.items.allowed
-        if allowed is not None:
-            every = np.arange(len(groups))[:, None]
-            return [(item, narrowed(graph, groups[item], allowed[:, item[0]])) for item in every]
-        state = graph.symbols.states[graph.groups[groups]]
-        together = [np.flatnonzero(state == each) for each in np.unique(state)]
-        return [(items, narrowed(graph, groups[items], None)) for items in together]
-
     def _of_head(self, head: int, directions: Array, wanted: BoolArray) -> Array:
         """Ranges of D · o of a head, [2, n], for D [I, K, width] or [1, K, width].
 
-        They are those of the n pairs (item, D) that are wanted, [I, K].
+        They are those of the n pairs (item, D) that are wanted, [I, K]: side by side, whatever
+        their items, for a sweep takes a call of numpy per level.
         """
         found = np.empty((2, *wanted.shape))
-        for items, strings in self.strings:
-            x = self.view.x.mid[strings.symbols, head]
-            column, which = np.nonzero(wanted[items].T)
-            step = max(1, _MOST_NUMBERS // len(strings.graph.option))
-            for start in range(0, len(which), step):
-                self.attention.deadline.check()
-                at, k = which[start : start + step], column[start : start + step]
-                item = items[at]
-                if len(directions) == 1:  # what symbols add is found once for all items
-                    few, back = np.unique(k, return_inverse=True)
-                    d, dx = directions[0, k], (x @ directions[0, few].T)[:, back]
-                else:
-                    d = directions[item, k]
-                    dx = x @ d.T
-                found[:, item, k] = self._ranges_of(strings, strings.groups[at], item, head, d, dx)
+        column, which = np.nonzero(wanted.T)
+        x = self.view.x.mid[:, head]
+        step = max(1, _MOST_NUMBERS // len(self.attention.graph.option))
+        for start in range(0, len(which), step):
+            self.attention.deadline.check()
+            item, k = which[start : start + step], column[start : start + step]
+            if len(directions) == 1:  # what symbols add is found once for all items
+                few, back = np.unique(k, return_inverse=True)
+                d, dx = directions[0, k], (x @ directions[0, few].T)[:, back]
+            else:
+                d = directions[item, k]
+                dx = x @ d.T
+            found[:, item, k] = self._ranges_of(item, head, d, dx)
         return found[:, wanted]
 
-    def _ranges_of(
-        self, strings: Strings, groups: IntArray, items: IntArray, head: int, d: Array, dx: Array
-    ) -> tuple[Array, Array]:
+    def _ranges_of(self, items: IntArray, head: int, d: Array, dx: Array) -> tuple[Array, Array]:
         """Ranges of D · o on B items, each of its D [B, width], given D · x of symbols, [S, B]."""
-        attention, symbols = self.attention, strings.symbols
-        mine, base = self.items.groups[items], self.base[items, head]
+        attention, some = self.attention, self.items.take(items)
+        mine, base = some.groups, self.base[items, head]
         t = (d * self.centre[items, head]).sum(1)  # [B]
         # costs of symbols, [S, B]: E (D · x - t ω), where ω is 1 or base · x
-        costs = dx - t * (1.0 if self.unit else self.view.x.mid[symbols, head] @ base.T)
-        costs *= attention.weights[:, symbols, head].T[:, mine]
-        least, most = extremes(strings.graph, costs, groups, strings.allowed)
+        costs = dx - t * (1.0 if self.unit else self.view.x.mid[:, head] @ base.T)
+        costs *= attention.weights[mine, :, head].T
+        least, most = extremes(attention.graph, costs, mine, some.allowed)
         bottom, top = self.low[items, head], self.high[items, head]
         # D · o - t = r / Σ E ω lies between these: a negative r is worst over the least denominator
         down = least / np.where(least < 0, bottom, top)

@@ -38,7 +38,6 @@ from tl_dyck.certify.lattice import KEEP
 
 _BATCH = 16
 _NEAREST = 8
-_ROUNDS = 3
 
 
 @final
@@ -177,7 +176,7 @@ class Search:
                 readout = Readout(self.network, region, residual, exact=False)
                 near = readout.at_centre(self.unembedding).min(0).argsort()[:_NEAREST]
                 bound = readout.lower(self.unembedding.take(near), self.incumbent.upper)
-                least = minimise_bound(region, bound, region.centre)
+                least = minimise_bound(region, bound)
                 self.incumbent.run(least.worst_paths(np.arange(len(sound))))
 
     def _examine(self, parts: list[Part]) -> None:
@@ -200,7 +199,7 @@ class Search:
         sound = np.flatnonzero(region.even)
         # where denominators may vanish a ratio cannot be bounded: split until they do not
         for index in np.flatnonzero(~region.even):
-            self._split(parts[index], paths[index], region, int(index))
+            self._split(parts[index], region, int(index))
         if len(sound):
             for chosen, viewed in region.take(sound).views():
                 if len(chosen):
@@ -226,7 +225,7 @@ class Search:
             asked = order[(values < self.threshold())[:, order].any(0)][:some]
             if not len(asked) or self.finished:
                 break
-            least, threshold = self._rounds(parts, readout, among, asked, values)
+            least, threshold = self._raise(parts, readout, among, asked, values)
             lost = (values[:, asked] < self.threshold()).any(1)
             if 2 * counts[lost].sum() > counts.sum() or self.work.enough(parts, self.open):
                 break  # what else there is does not help: most strings are to be split
@@ -241,10 +240,9 @@ class Search:
                 self._narrow(part, rivals[mine[index]], values[index, mine[index]])
                 whole = np.isin(part.rivals, rivals[asked]).all()
                 if not (whole and self._list(least, index, threshold, part.rivals)):
-                    path = least.worst_paths(np.array([index]))[0]
-                    self._split(part, path, region, index)
+                    self._split(part, region, index)
 
-    def _rounds(
+    def _raise(
         self,
         parts: list[Part],
         readout: Readout,
@@ -252,38 +250,29 @@ class Search:
         asked: IntArray,
         values: Array,
     ) -> tuple[BoundMinimum, float]:
-        """Bound some objectives among others, a few times; `values` and bounds of parts are raised.
+        """Bound some objectives among others; `values` and the bounds of parts are raised.
 
         Returns:
-            The last minima, and the threshold that they were made for.
+            The minima, and the threshold that they were made for.
         """
-        region, unembedding = readout.region, among.take(asked)
-        reference = region.centre.copy()
-        # first aim high; whatever the linear bound is made for, it is a bound, and the best one is
-        # kept
-        work = len(parts) * self.work.to_minimise(len(asked))
-        for fraction in (0.5, *[1 / 16] * (_ROUNDS - 1)):
-            threshold = self.threshold(fraction)
-            self.work.spent += work
-            bound = readout.lower(unembedding, threshold)
-            least = minimise_bound(region, bound, reference)
-            # scale · (objective - threshold) ≥ least.values, divided by the end of the scale that
-            # is worse
-            scale = np.where(least.values < 0, bound.scale_low[:, None], bound.scale_high[:, None])
-            found = threshold + least.values / scale
-            # the quotient and the sum, each rounded once
-            found -= 4e-16 * (abs(found) + abs(threshold))
-            values[:, asked] = np.maximum(values[:, asked], found)
-            improve(parts, values)
-            unresolved = np.flatnonzero((values[:, asked] < self.threshold()).any(1))
-            if not len(unresolved) or self.finished:
-                break
-            paths = least.worst_paths(unresolved)
-            self.incumbent.run(paths, among)
-            if self.finished:
-                break
-            if region.unit:  # the linear bound is least there: make the next one tight there
-                reference[unresolved] = self.incumbent.outputs(paths)
+        region = readout.region
+        # whatever the linear bound is made for, it is a bound; half-way to what was seen, it is
+        # nearly as good for zero
+        threshold = self.threshold(0.5)
+        self.work.spent += len(parts) * self.work.to_minimise(len(asked))
+        bound = readout.lower(among.take(asked), threshold)
+        least = minimise_bound(region, bound)
+        # scale · (objective - threshold) ≥ least.values, divided by the end of the scale that is
+        # worse
+        scale = np.where(least.values < 0, bound.scale_low[:, None], bound.scale_high[:, None])
+        found = threshold + least.values / scale
+        # the quotient and the sum, each rounded once
+        found -= 4e-16 * (abs(found) + abs(threshold))
+        values[:, asked] = np.maximum(values[:, asked], found)
+        improve(parts, values)
+        unresolved = np.flatnonzero((values[:, asked] < self.threshold()).any(1))
+        if len(unresolved) and not self.finished:
+            self.incumbent.run(least.worst_paths(unresolved), among)
         return least, threshold
 
     def _narrow(self, part: Part, rivals: IntArray, values: Array) -> None:
@@ -332,12 +321,9 @@ class Search:
         assert paths is not None
         self._close(self._run_all(paths, part.rivals))
 
-    def _split(self, part: Part, path: IntArray, region: Region, item: int) -> None:
+    def _split(self, part: Part, region: Region, item: int) -> None:
         live = live_emissions(self.graph, part.group, part.allowed)
-        if self.brancher.rewrites:
-            halves = self.brancher.split(live, path, region.impact(item))
-        else:
-            halves = self.brancher.halves(live, region.pull(item))
+        halves = self.brancher.halves(live, region.pull(item))
         if halves is None:
             self._list_all(part)
             return

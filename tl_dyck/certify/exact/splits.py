@@ -15,7 +15,6 @@ import numpy as np
 
 from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
 from tl_dyck.certify.exact.graph import PREFIX, StringGraph
-from tl_dyck.certify.lattice import KEEP
 
 
 @final
@@ -28,7 +27,7 @@ class Brancher:
 
     def __init__(self, graph: StringGraph) -> None:
         self.graph = graph
-        self.keeps = graph.lattice.table[2] == KEEP
+        self.n_options = len(graph.lattice.options)
 
     @cached_property
     def covers(self) -> BoolArray:
@@ -38,46 +37,8 @@ class Brancher:
         found: BoolArray = (source[:, None] <= steps) & (steps < target[:, None])
         return found
 
-    @property
-    def rewrites(self) -> bool:
-        """Whether strings are rewritings of one; else they are an automaton's."""
-        return not self.keeps.all()
-
-    def split(
-        self, allowed: BoolArray, path: IntArray, impact: Array
-    ) -> tuple[BoolArray, BoolArray] | None:
-        """Split a part: rewritten at some place, or not; or by which way.
-
-        Args:
-            allowed: [E] its emissions that are on some path.
-            path: emissions of a string of the part that the split should isolate.
-            impact: [E] how much difference an emission makes.
-
-        Returns:
-            The allowed emissions of the two halves; None if the part has a single path.
-        """
-        graph = self.graph
-        real, choices, open_steps = self._choices(allowed)
-        if not open_steps.any():
-            return None
-        weight = np.zeros(len(self.keeps))  # how much difference an option can make
-        np.maximum.at(weight, graph.option[real], impact[real])
-        # a step that the path edits, if one is open; of those the one at which the most is at stake
-        used = np.unique(graph.option[path[(path >= 0)]])
-        used = used[used != PREFIX]
-        edited = (self.covers[used] & ~self.keeps[used, None]).any(0) & open_steps
-        steps = np.flatnonzero(edited if edited.any() else open_steps)
-        step = steps[(choices[:, steps] * weight[:, None]).max(0).argmax()]
-        here = np.flatnonzero(choices[:, step])
-        side = here[self.keeps[here]]
-        if not 0 < len(side) < len(here):  # no longer "edit here or not", but which edit
-            side = here[np.isin(here, used)]
-            if not 0 < len(side) < len(here):
-                side = here[:1]
-        return self._parted(allowed, here, side)
-
     def halves(self, allowed: BoolArray, pull: Array) -> tuple[BoolArray, BoolArray] | None:
-        """Split a part of an automaton's strings where symbols differ most, in the middle.
+        """Split a part at the step where what may stand there differs most, in the middle.
 
         Args:
             allowed: [E] its emissions that are on some path.
@@ -89,7 +50,7 @@ class Brancher:
         real, choices, open_steps = self._choices(allowed)
         if not open_steps.any():
             return None
-        vectors = np.zeros((len(self.keeps), pull.shape[1]))
+        vectors = np.zeros((self.n_options, pull.shape[1]))
         vectors[self.graph.option[real]] = pull[real]
         number = np.maximum(choices.sum(0), 1)
         mean = choices.T.astype(np.float64) @ vectors / number[:, None]
@@ -105,7 +66,7 @@ class Brancher:
 
     def _choices(self, allowed: BoolArray) -> tuple[BoolArray, BoolArray, BoolArray]:
         """Emissions that are options', which options cover a step, [options, steps]; is it open."""
-        live = np.zeros(len(self.keeps), dtype=bool)
+        live = np.zeros(self.n_options, dtype=bool)
         real = allowed & (self.graph.option != PREFIX)
         live[self.graph.option[real]] = True
         choices = self.covers & live[:, None]
@@ -117,6 +78,6 @@ class Brancher:
         """Without the options of a step that are on one side, and without the others."""
         option = self.graph.option
         # option PREFIX = -1 indexes the extra last entry, which is on neither side
-        out = np.zeros((2, len(self.keeps) + 1), dtype=bool)
+        out = np.zeros((2, self.n_options + 1), dtype=bool)
         out[0, side], out[1, np.setdiff1d(here, side)] = True, True
         return allowed & ~out[1, option], allowed & ~out[0, option]
