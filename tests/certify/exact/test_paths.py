@@ -94,7 +94,7 @@ def test_the_graph_is_the_space(
         best = symbols_of(graph, swept.paths(np.array([group]))[0])
         assert best in every[group]
         assert costs[best, group].sum() == pytest.approx(sums[group].min())
-        low, high = extremes(graph, costs, np.full(costs.shape[1], group))
+        low, high = extremes(graph, costs, int(group))
         assert low[group] == pytest.approx(sums[group].min())
         assert high[group] == pytest.approx(sums[group].max())
         threshold = float(np.median(sums[group])) + 1e-9
@@ -131,10 +131,11 @@ def test_forbidden_emissions_are_on_no_path() -> None:
         assert (counts[group] > 0) == np.isfinite(swept.least[group])
         used = paths[paths >= 0]
         assert allowed[used, group].all()
-        low, high = extremes(graph, costs, groups, allowed)
-        if len(paths):
-            sums = [costs[symbols_of(graph, path), group].sum() for path in paths]
-            assert (low[group], high[group]) == pytest.approx((min(sums), max(sums)))
+        for by in (0, 9, -9):  # what is forbidden is not 0 either
+            low, high = extremes(graph, costs + by, groups, allowed)
+            if len(paths):
+                sums = [(costs + by)[symbols_of(graph, path), group].sum() for path in paths]
+                assert (low[group], high[group]) == pytest.approx((min(sums), max(sums)))
 
 
 @pytest.mark.parametrize("sizes", [[2, 2, 2], [1, 2, 2, 3], [1, 1, 9, 1, 7, 1, 2, 3]], ids=str)

@@ -149,7 +149,7 @@ def extremes(
     Args:
         graph: the strings.
         symbols: [S, B].
-        groups: [B] the group that each column's strings belong to.
+        groups: of the strings: one, or one per column, [B].
         allowed: [E, B] which emissions may be used; all if not given.
 
     Returns:
