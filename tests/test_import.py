@@ -14,8 +14,12 @@ import pytest
 
 import tl_dyck
 from tests.patience import PATIENCE
+from tl_dyck.models.hooked import installed
 
-HEAVY = ("torch", "transformer_lens", "transformers", "numpy", "pandas", "plotly", "circuitsvis")
+HEAVY = (
+    *("torch", "transformer_lens", "transformers", "numpy", "pandas", "plotly", "circuitsvis"),
+    *("pyarrow", "scipy", "datasets", "transformer_lens.model_bridge"),
+)
 
 
 def loaded_by(code: str) -> set[str]:
@@ -74,6 +78,20 @@ def test_loads_without_transformer_lens() -> None:
     loaded = loaded_by(code)
     assert {f"tl_dyck.{part}" for part in parts} <= loaded
     assert not [name for name in loaded if name.startswith("tl_dyck_hooks.tasks")]  # nor examples
+
+
+def test_a_model_is_built_without_what_only_pages_and_statistics_need() -> None:
+    """TransformerLens loads pandas, pyarrow and datasets; 3 loads its bridges, and with them scipy.
+
+    Those of 4 are its adapters of all architectures: more than all of torch.
+    """
+    code = (
+        "import warnings\nwarnings.simplefilter('ignore')\nimport tl_dyck\n"
+        "task = tl_dyck.load_task('dyck-2-4')\n"
+        "tl_dyck.build_model(tl_dyck.get_config('gpt', task))('[()]')"
+    )
+    bridges = {"transformer_lens.model_bridge", "scipy"} if installed.MAJOR >= 4 else set()
+    assert loaded_by(code) & ({"plotly", "circuitsvis"} | bridges) == set()
 
 
 @pytest.mark.parametrize("name", tl_dyck.__all__)

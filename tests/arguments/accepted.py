@@ -27,7 +27,7 @@ RIGHT: list[tuple[set[str], str]] = [
     ({"minus", "zero"}, "layer head"),  # counted from the end
     ({"zero", *NOTHING}, "ignore"),
     ({"zero"}, "bos_token unknown_token target token batch label eos_token_id spare_layers"),
-    ({"half", "huge"}, "time_limit"),
+    ({"half", "huge"}, "time_limit score_cap logit_cap"),
     ({"empty", *NOTHING}, "tokens candidate strings path edits words but sentences string"),
     (NOTHING, "transformations hooks deletable insertions protected alphabet before layers heads"),
     (NOTHING, "metrics by modes train test list"),

@@ -413,7 +413,12 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "TwoLayerRNN.embed": {"tokens": lambda: torch.tensor([0]), "states": lambda: torch.tensor([1])},
     "TwoLayerRNN.last_logits": {"lengths": lambda: None},
     "TwoLayerRNN.next_state": {"state": lambda: rnn().start_state, "token": lambda: 4},
+    "TwoLayerRNN.places": {"states": lambda: torch.tensor([1])},
     "TwoLayerRNN.query": {"r": vector},
+    "TwoLayerRNN.scores": {
+        "r": lambda: vector().reshape(1, 1, -1),
+        "states": lambda: torch.tensor([[1]]),
+    },
     "TwoLayerRNN.key": {"r": vector},
     "TwoLayerRNN.value": {"r": vector},
     "TwoLayerRNN.readout": {"r": vector, "z": lambda: rnn().value(vector())},

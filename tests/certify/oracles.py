@@ -109,6 +109,24 @@ def erf(x: np.ndarray) -> np.ndarray:
     return integral * 2 / np.sqrt(LONG(np.pi))
 
 
+def _looked(
+    c: Any, w: dict[str, np.ndarray], name: str, head: int, x: np.ndarray, position: int
+) -> np.ndarray:
+    """The query ("Q") or key ("K") of a head at one position, coordinate by coordinate."""
+    if c.positions == "shortformer":
+        x = x + w["W_pos"][position]
+    y = x @ w[f"W_{name}"][head] + w[f"b_{name}"][head]
+    if c.qk_norm:
+        y = y / np.sqrt((y**2).mean() + LONG(c.eps)) * w[f"{name.lower()}_norm_w"]
+    if c.positions != "rotary":
+        return y
+    turned = y * w["rotary_cos"][position]
+    for i in range(len(y)):
+        other = i if i == len(y) - 1 and i % 2 == 0 else i ^ 1
+        turned[i] += y[other] * w["rotary_sin"][position, i]
+    return turned
+
+
 def in_long_double(rnn: TwoLayerRNN, tokens: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """What an RNN has in its stream after the last token, and its logits, in 80-bit floats."""
     c = rnn.config
@@ -130,16 +148,26 @@ def in_long_double(rnn: TwoLayerRNN, tokens: Sequence[int]) -> tuple[np.ndarray,
         x = x - x.mean()
         return x / max(np.sqrt((x**2).sum()), LONG(floor))
 
-    x, attn = norm("ln1", r), w["b_O"].copy()
+    x, attn, last = norm("ln1", r), w["b_O"].copy(), len(full) - 1
     for h in range(c.n_heads):
-        q, k, v = (x @ w[f"W_{n}"][h] + w[f"b_{n}"][h] for n in "QKV")
-        scores = k @ q[-1] / LONG(c.attn_scale)
+        v = x @ w["W_V"][h] + w["b_V"][h]
+        scores = np.empty(len(full), dtype=LONG)
+        for i in range(len(full)):  # one product a pair of places, as the definitions say
+            q, k = (_looked(c, w, name, h, x[at], at) for name, at in (("Q", last), ("K", i)))
+            scores[i] = (q * k).sum() / LONG(c.attn_scale)
+            if c.score_cap is not None:
+                scores[i] = c.score_cap * np.tanh(scores[i] / LONG(c.score_cap))
+            if c.positions == "alibi":
+                scores[i] += w["W_near"][last - i, h]
         p = np.exp(scores - scores.max())
         attn = attn + (p @ v / p.sum()) @ w["W_O"][h]
     attn = limited(attn, c.ln_c)
     m = limited(r[-1] + attn if c.residual else attn, c.ln_mid)
     if c.act_fn is not None:
-        p = norm("ln2", m) @ w["W_in"] + w["b_in"]
+        read = norm("ln2", m)
+        p, up = read @ w["W_in"] + w["b_in"], None
+        if c.gated:
+            p, up = read @ w["W_gate"] + w["b_gate"], p
         inner = np.sqrt(LONG(2) / LONG(np.pi)) * (p + LONG("0.044715") * p**3)
         hidden = {
             "relu": np.maximum(p, 0),
@@ -147,6 +175,7 @@ def in_long_double(rnn: TwoLayerRNN, tokens: Sequence[int]) -> tuple[np.ndarray,
             "gelu_new": p / 2 * (1 + np.tanh(inner)),
             "silu": p / (1 + np.exp(-p)),
         }[c.act_fn]
+        hidden = hidden if up is None else hidden * up + w["b_post"]
         m = m + hidden @ w["W_out"] + w["b_out"]
     return m, norm("ln_final", m) @ w["W_U"] + w["b_U"]
 
@@ -184,6 +213,9 @@ def random_rnn(
     values: dict[str, Any] = {"d_model": 6, "n_heads": 1, "d_head": 3, "n_ctx": 24, **fields}
     if values.get("act_fn"):
         values.setdefault("d_mlp", 7)
+    if values.get("positions"):  # then they are counted
+        counts = {"depth": "position+depth", "position+depth": "position+depth"}
+        values["state"] = counts.get(values.get("state", "none"), "position")
     if values.get("state") in ("depth", "position+depth"):
         values |= {"n_types": 3, "max_depth": 3}
     config = RNNConfig(d_vocab=d_vocab, d_vocab_out=d_vocab_out, **values)
@@ -215,8 +247,23 @@ READOUTS: list[dict[str, Any]] = [
     {"act_fn": "gelu_new", "ln1": "ln", "ln2": "ln", "ln_final": "ln"},
     {"act_fn": "silu", "ln_final": "lnpre"},
 ]
-
+#: Those of a plain decoder that have proofs.
 PROVABLE = [each for each in READOUTS if each.get("act_fn") in (None, "relu", "gelu")]
+#: Beyond a plain decoder: each part alone, and together.
+BEYOND: list[dict[str, Any]] = [
+    {"positions": "rotary"},
+    {"positions": "rotary", "d_head": 4, "ln1": "lnpre"},
+    {"positions": "alibi", "act_fn": "relu"},
+    {"positions": "shortformer", "ln1": "ln"},
+    {"qk_norm": True},
+    {"score_cap": 0.7, "act_fn": "relu"},
+    {"gated": True, "act_fn": "silu"},
+    {"gated": True, "act_fn": "relu", "ln_final": "lnpre"},
+    {"gated": True, "act_fn": "gelu", "ln1": "ln", "ln2": "ln", "ln_final": "ln"},
+    {"gated": True, "act_fn": "silu", "ln2": "ln", "qk_norm": True, "positions": "rotary"},
+    {"score_cap": 2.0, "positions": "alibi", "qk_norm": True},
+]
+READOUTS += BEYOND
 
 STATES = ["none", "position", "depth", "position+depth"]
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tl_dyck import build_model, get_config
+from tl_dyck.tasks import AutomatonTask
+
 BOS = 4
 PROMPTS = ["", "[", "[(", "[()](", "(([])["]
 
@@ -156,3 +159,54 @@ def test_what_is_no_token_is_refused(random_model, family):
     for dtype in (torch.int32, torch.int64):
         assert torch.equal(model(torch.tensor([[4, 0, 1]]).to(dtype)), model("[]"))
     assert torch.equal(model(torch.tensor([4, 0, 1])), model("[]"))
+
+
+@torch.no_grad()
+def test_it_stops_at_balance(random_model):
+    """Each string ends with its last closing bracket; a prompt that is balanced may go on."""
+    model = random_model("gpt")
+    answers = {2: 2, 3: 3, 4: 3, 5: 1, 6: 0}  # by the length of what is read: ( ) ) ] [
+
+    def said(x):
+        logits = torch.zeros(*x.shape[:2], 5)
+        logits[..., answers[x.shape[1]]] = 1
+        return logits
+
+    model.unembed.forward = said
+    options = {"do_sample": False, "return_type": "tokens"}
+    alone = model.generate("[", 5, stop="balanced", **options)
+    assert alone.tolist() == [[BOS, 0, 2, 3, 3]]  # two are closed, which leaves none open
+    pair = model.generate(torch.tensor([[BOS, 0], [BOS, BOS]]), 4, stop="balanced", **options)
+    assert pair.tolist() == [[BOS, 0, 2, 3, 3], [BOS, BOS, 2, 3, BOS]]
+    assert model.generate("[", 2, stop="balanced", do_sample=False) == "[()"
+    assert model.generate("[", 4, do_sample=False) == "[())]"
+    with pytest.raises(ValueError, match=r"unknown stop 'balance'\. Did you mean 'balanced'"):
+        model.generate("[", stop="balance")
+    symbols = AutomatonTask(
+        name="any",
+        symbols=["a", "b"],
+        start=0,
+        moves=lambda _: {"a": 0, "b": 0},
+        train_lengths=[2],
+        long_lengths=[2, 3],
+    )
+    with pytest.raises(ValueError, match=r'generate\(stop="balanced"\) is of Dyck languages'):
+        build_model(get_config("gpt", symbols)).generate("a", stop="balanced")
+
+
+def test_arguments_of_transformer_lens_are_taken(random_model):
+    model = random_model("gpt")
+    plain = model.generate("[(", 4, do_sample=False)
+    for cached in (True, False):
+        for side in ("left", None):
+            same = {"use_past_kv_cache": cached, "padding_side": side, "do_sample": False}
+            assert model.generate("[(", 4, **same) == plain
+    with pytest.raises(ValueError, match=r"padding_side must be 'left'.*, not 'right'"):
+        model.generate("[(", 4, padding_side="right")
+    logits, loss = both = model("[()]", return_type="both")
+    assert torch.equal(both.logits, logits)
+    assert torch.equal(logits, model("[()]", past_kv_cache=None))
+    assert torch.equal(both.loss, loss)
+    assert torch.equal(loss, model("[()]", return_type="loss"))
+    with pytest.raises(ValueError, match="give None"):
+        model("[()]", past_kv_cache=object())

@@ -165,6 +165,13 @@ def compare_two_layers(facts, arrays, folder, other=None):
         need(same, f"{name} is not that of the model")
 
 
+def need_plain(theirs):
+    """Raise ProofError if an exported RNN has parts that proofs do not know."""
+    parts = {"positions": "standard", "qk_norm": False, "score_cap": None, "gated": False}
+    for name, plain in (parts | {"logit_cap": None}).items():
+        need(theirs.get(name, plain) == plain, f"{name} is {theirs.get(name)!a:.40} in the model")
+
+
 def compare_exported(facts, arrays, folder):
     """Raise ProofError unless an exported RNN has the configuration and weights of a proof."""
     file = Path(folder) / "rnn.json"
@@ -175,6 +182,7 @@ def compare_exported(facts, arrays, folder):
         named = theirs["d_vocab"] if theirs["d_vocab"] == theirs["d_vocab_out"] else 0
     theirs["texts"] = alphabet and [alphabet[token] for token in tokens]
     theirs["names_logits"] = facts.get("target", 0) < named
+    need_plain(theirs)
     mine = {**facts["config"], "texts": facts["texts"]}
     mine |= {"names_logits": facts["names_logits"]} if "names_logits" in facts else {}
     for name, value in mine.items():

@@ -164,7 +164,7 @@ def _asker(model_or_rnn: Any, language: DyckLanguage) -> Asker:
 
 def _has_boxes(config: RNNConfig, language: DyckLanguage) -> bool:
     """Whether `check_language` knows such networks."""
-    plain = has_form(config) and not (config.ln1 or config.has_position)
+    plain = has_form(config) and not (config.ln1 or config.has_position or config.beyond)
     return plain and config.bos_token == language.bos_token
 
 

@@ -30,6 +30,11 @@ from tl_dyck.rnn import RNNConfig
 
 def refuse_others(config: RNNConfig) -> None:
     """Refuse networks that the checker does not know."""
+    for name, value in config.beyond.items():
+        raise NoProofError(
+            f"{config.model_name} has {name}={value!r}, which the checker of proofs does not know; "
+            "such networks can be decided without a proof"
+        )
     if config.n_heads > HEADS or config.act_fn not in ACTIVATIONS:
         raise NoProofError(
             f"{config.model_name} has {config.n_heads} heads and {config.act_fn}; proofs are of up "

@@ -26,6 +26,7 @@ from tl_dyck.kit.files import (
 )
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.state_dicts import BUFFERS, option_shapes, read_state_dict, without
+from tl_dyck.reading.activations import canonical_activation
 from tl_dyck.reading.inputs import check_placed, unwrapped
 
 
@@ -167,8 +168,6 @@ _PLAIN = {
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
 }
-#: Names that `transformers` has for what TransformerLens calls otherwise.
-_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_new", "swish": "silu"}
 
 
 def _from_gpt2(config: Mapping[str, Any], state: Mapping[str, Tensor], source: str) -> Any:
@@ -224,7 +223,7 @@ def _from_gpt2(config: Mapping[str, Any], state: Mapping[str, Tensor], source: s
         "d_head": d_head,
         "d_mlp": 4 * size["d_model"] if config.get("n_inner") is None else config["n_inner"],
         "d_vocab_out": len(head),
-        "act_fn": _ACTIVATIONS.get(activation, activation),
+        "act_fn": canonical_activation(activation),
         "eps": config.get("layer_norm_epsilon", 1e-5),
         "normalization_type": "LN",
         "dtype": head.dtype,

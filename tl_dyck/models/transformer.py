@@ -16,6 +16,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_integer, check_number
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import build_tokenizer
+from tl_dyck.language.symbols import needs_stack
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.embeddings import FIXED_POSITIONS, DepthEmbed
 from tl_dyck.models.hooked.own import HookedTransformer
@@ -113,9 +114,12 @@ class DyckTransformer(HookedTransformer):
         top_p: float | None = None,
         temperature: float = 1.0,
         freq_penalty: float = 0.0,
+        use_past_kv_cache: bool = True,
         prepend_bos: bool | None = USE_DEFAULT_VALUE,
+        padding_side: str | None = USE_DEFAULT_VALUE,
         return_type: str = "input",
         verbose: bool = False,
+        stop: str | None = None,
     ) -> Any:
         """Continue strings, as `HookedTransformer.generate` does, with these differences.
 
@@ -135,24 +139,30 @@ class DyckTransformer(HookedTransformer):
             top_p: draw from the likeliest that hold this probability only.
             temperature: divides the logits; 0 for the likeliest token.
             freq_penalty: subtracted from a token's logit for each time that it occurs.
+            use_past_kv_cache: TransformerLens' argument; there is none, so it changes nothing.
             prepend_bos: whether to put BOS in front of strings; the default is the configuration's.
+            padding_side: "left", or the default: what is written follows its prompt.
             return_type: "str", "tokens", or "input" for what the input was. Tokens of a list are
                 padded on the left.
             verbose: whether to show a progress bar.
+            stop: "balanced" ends each string with the token that closes its last open bracket; the
+                rest is filled up. None for no other end than `eos_token_id`.
 
         Raises:
             ValueError: prompt and new tokens together exceed `n_ctx`, or an argument is out of
                 range.
+            NoStackError: `stop` of a language without brackets.
         """
         if return_type not in ("input", "str", "tokens"):
             raise unknown_name("return_type", return_type, ("input", "str", "tokens"))
         max_new_tokens = check_integer("max_new_tokens", max_new_tokens, least=1)
         check_drawing(top_k, top_p, temperature, freq_penalty)
         check_ends(eos_token_id, self.cfg.d_vocab)
+        self._check_way(stop, padding_side)
         tokens, mask = self._prompts(input, prepend_bos)
         self._check_length(tokens, max_new_tokens)
         bos = self.language.bos_token
-        stop = torch.tensor(bos if eos_token_id is None else eos_token_id, device=tokens.device)
+        ends = torch.tensor(bos if eos_token_id is None else eos_token_id, device=tokens.device)
         filling = eos_token_id if isinstance(eos_token_id, int) else bos
         finished = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
         for _ in trange(max_new_tokens, disable=not verbose):
@@ -168,17 +178,32 @@ class DyckTransformer(HookedTransformer):
                 )
             else:
                 new = logits.argmax(-1)
-            if stop_at_eos:
+            if stop_at_eos or stop:
                 new = new.masked_fill(finished, filling)
-                finished |= torch.isin(new, stop)
+            if stop_at_eos:
+                finished |= torch.isin(new, ends)
             tokens = torch.cat([tokens, new[:, None]], dim=1)
             mask = None if mask is None else torch.cat([mask, torch.ones_like(new)[:, None]], dim=1)
+            if stop:
+                closes = (new < bos) & (new % 2 == 1)
+                finished |= closes & (self.language.depth(tokens)[:, -1] <= 0)
             if finished.all():
                 break
         if return_type == "tokens" or (return_type == "input" and isinstance(input, Tensor)):
             return tokens
         texts = [self.language.to_string(row.cpu()) for row in tokens]
         return texts[0] if len(texts) == 1 else texts
+
+    def _check_way(self, stop: str | None, padding_side: str | None) -> None:
+        if stop is not None:
+            if stop != "balanced":
+                raise unknown_name("stop", stop, ("balanced",))
+            needs_stack(self.language, 'generate(stop="balanced") is')
+        if padding_side not in (USE_DEFAULT_VALUE, None, "left"):
+            raise ValueError(
+                f"padding_side must be 'left', so that new tokens follow the prompt, "
+                f"not {padding_side!r}"
+            )
 
     def _prompts(self, input: Any, prepend_bos: bool | None) -> tuple[Tensor, Tensor | None]:
         """Tokens, padded on the left, and which of them are no padding (None if all are)."""

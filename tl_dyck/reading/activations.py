@@ -1,4 +1,4 @@
-"""Functions of a layer by their formula: activations, by TransformerLens' names, and LN_C.
+"""Activations by their formula, and by TransformerLens' names.
 
 Knows: all that is known of an activation, in one record. To add one, add a record; who needs a
 field that it lacks refuses the activation by name.
@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, final
 
 import torch.nn.functional as F
-from jaxtyping import Float
 from torch import Tensor
 
 from tl_dyck.kit.errors import DyckError
@@ -147,10 +146,3 @@ def in_javascript() -> str:
     lines = (f"{name}: (x) => {each.javascript},\n" for name, each in ACTIVATIONS.items()
              if each.javascript is not None)  # fmt: skip
     return "".join(lines)
-
-
-def unit_norm(x: Float[Tensor, "*any dim"], c: float) -> Float[Tensor, "*any dim"]:
-    """LN_C of Wen et al. 2023, Eq. 7: P x / max(|P x|, C), where P subtracts the mean."""
-    centred = x - x.mean(-1, keepdim=True)
-    unit: Tensor = centred / centred.norm(dim=-1, keepdim=True).clamp_min(c)
-    return unit

@@ -79,19 +79,26 @@ def attend_causal(
     return scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0).transpose(1, 2)
 
 
+def attend_scored(
+    scores: Float[Tensor, "batch head query key"],
+    value: Float[Tensor, "batch key head d_head"],
+) -> Float[Tensor, "batch query head d_head"]:
+    """The attention's output, given scores: -inf of what is not seen."""
+    weights = torch.exp(scores - scores.amax(-1, keepdim=True))
+    z = torch.einsum("bhqk,bkhe->bqhe", weights, value)
+    return z / weights.sum(-1).transpose(1, 2)[..., None]
+
+
 def attend_last(
-    query: Float[Tensor, "batch head d_head"],
-    key: Float[Tensor, "batch pos head d_head"],
+    scores: Float[Tensor, "batch head pos"],
     value: Float[Tensor, "batch pos head d_head"],
     lengths: Int[Tensor, " batch"] | None,
 ) -> Float[Tensor, "batch head d_head"]:
     """The attention's output for a query per string, over its first `lengths` tokens, or all."""
-    scores = torch.einsum("bhe,bphe->bhp", query, key)
     if lengths is not None:
-        beyond = torch.arange(key.shape[1], device=key.device) >= lengths[:, None]
+        beyond = torch.arange(value.shape[1], device=value.device) >= lengths[:, None]
         scores = scores.masked_fill(beyond[:, None], -torch.inf)
-    weights = torch.exp(scores - scores.amax(-1, keepdim=True))
-    return torch.einsum("bhp,bphe->bhe", weights, value) / weights.sum(-1)[..., None]
+    return attend_scored(scores[:, :, None], value)[:, 0]
 
 
 @final

@@ -18,13 +18,19 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.language.alphabet import Symbols
 from tl_dyck.language.checks import DyckStringError
 from tl_dyck.reading.activations import ACTIVATIONS
-
-"""Version of the artefact's format; a reader refuses versions above its own."""
-
+from tl_dyck.reading.positions import POSITIONS
 
 _STATES = ("none", "position", "depth", "position+depth")
 _NORMS = ("ln", "lnpre")
 _whole = partial(whole, most=2**31 - 1)
+#: Fields that only some accounts of an RNN know, and what they are in a plain decoder.
+_PLAIN = {
+    "positions": "standard",
+    "qk_norm": False,
+    "score_cap": None,
+    "gated": False,
+    "logit_cap": None,
+}
 
 
 class RNNConfigError(DyckError, ValueError):
@@ -81,6 +87,13 @@ class RNNConfig(Configuration):
             texts cannot be tokenised with the alphabet alone.
         unknown_token: token for a word outside the alphabet; None if that is an error.
         model_name: name of the model it was exported from.
+        positions: what positions do, if the state counts them: see `tl_dyck.reading.positions`.
+        qk_norm: whether each head's queries and keys are divided by their root mean square, and
+            scaled.
+        score_cap: scores become score_cap tanh(score / score_cap); None if they are not capped.
+        gated: whether the MLP is act(x W_gate + b_gate) * (x W_in + b_in) + b_post, elementwise,
+            before W_out.
+        logit_cap: the same as score_cap, of logits.
     """
 
     d_model: int = _whole()
@@ -108,6 +121,11 @@ class RNNConfig(Configuration):
     unknown_token: int | None = _whole(None, least=0)
     predicts: int | None = _whole(None, least=0)
     model_name: str = "custom"
+    positions: str = choice("standard", tuple(POSITIONS))
+    qk_norm: bool = False
+    score_cap: float | None = number(None, above=True)
+    gated: bool = False
+    logit_cap: float | None = number(None, above=True)
 
     def __post_init__(self) -> None:
         try:
@@ -123,8 +141,17 @@ class RNNConfig(Configuration):
 
     @property
     def has_position(self) -> bool:
-        """Whether an embedding depends on the token's position."""
+        """Whether an embedding, a query or a key depends on the token's position."""
         return self.state in ("position", "position+depth")
+
+    @property
+    def beyond(self) -> dict[str, Any]:
+        """What it has beyond a plain decoder, by field: who does not know these refuses them."""
+        return {
+            name: getattr(self, name)
+            for name, plain in _PLAIN.items()
+            if getattr(self, name) != plain
+        }
 
     @property
     def has_depth(self) -> bool:
@@ -189,20 +216,26 @@ def weight_shapes(config: RNNConfig) -> dict[str, tuple[int, ...]]:
     """Name and shape of every weight of the machine; names are TransformerLens's where it has them.
 
     `W_E` is [d_vocab, d_model], or [d_vocab, max_depth + 1, d_model] for an embedding of (token,
-    depth); `W_pos` is [n_ctx, d_model]. Nothing else than these names, in these shapes, makes a
-    machine.
+    depth); `W_pos` is [n_ctx, d_model], `rotary_cos` and `rotary_sin` are [n_ctx, d_head], for
+    neighbouring pairs, the sine negative for the first of each; `W_near` is [n_ctx, n_heads], by
+    distance. Nothing else than these names, in these shapes, makes a machine.
     """
     c = config
     heads, into = (c.n_heads, c.d_head), (c.n_heads, c.d_model, c.d_head)
     depths = (c.max_depth + 1,) if c.max_depth is not None else ()
     shapes: dict[str, tuple[int, ...]] = {"W_E": (c.d_vocab, *depths, c.d_model)}
     if c.has_position:
-        shapes["W_pos"] = (c.n_ctx, c.d_model)
+        sizes = POSITIONS[c.positions].weights.items()
+        shapes |= {name: tuple(getattr(c, size) for size in axes) for name, axes in sizes}
     shapes |= {"W_Q": into, "W_K": into, "W_V": into, "b_Q": heads, "b_K": heads, "b_V": heads}
     shapes |= {"W_O": (c.n_heads, c.d_head, c.d_model), "b_O": (c.d_model,)}
     if c.d_mlp is not None:
         shapes |= {"W_in": (c.d_model, c.d_mlp), "b_in": (c.d_mlp,)}
         shapes |= {"W_out": (c.d_mlp, c.d_model), "b_out": (c.d_model,)}
+    if c.d_mlp is not None and c.gated:
+        shapes |= {"W_gate": (c.d_model, c.d_mlp), "b_gate": (c.d_mlp,), "b_post": (c.d_mlp,)}
+    if c.qk_norm:
+        shapes |= {"q_norm_w": (c.d_head,), "k_norm_w": (c.d_head,)}
     for norm in ("ln1", "ln2", "ln_final"):
         if getattr(c, norm) == "ln":
             shapes |= {f"{norm}_w": (c.d_model,), f"{norm}_b": (c.d_model,)}
@@ -243,6 +276,10 @@ def check_weights(config: RNNConfig, weights: Mapping[str, Tensor]) -> None:
 
 def _check(c: RNNConfig) -> None:
     """Raise ValueError unless the fields, each of which is as it should be, go together."""
+    if c.positions != "standard" and not c.has_position:
+        raise ValueError(f"positions={c.positions!r}, but state={c.state!r} counts none.")
+    if c.gated and c.d_mlp is None:
+        raise ValueError("gated=True, but there is no MLP: d_mlp is None.")
     if type(c.model_name) is not str:
         raise ValueError(f"model_name must be a string, not {c.model_name!r}.")
     if type(c.residual) is not bool:

@@ -19,9 +19,13 @@ from torch import Tensor, nn
 from tl_dyck.kit.arguments import checked
 from tl_dyck.reading.activations import canonical_activation
 from tl_dyck.reading.inputs import hides_bos
+from tl_dyck.reading.norms import norm_of
+from tl_dyck.reading.positions import POSITIONS
 from tl_dyck.rnn.attention import attend_causal
-from tl_dyck.rnn.config import RNNConfig
+from tl_dyck.rnn.bridged import is_bridge, read_bridge
+from tl_dyck.rnn.config import RNNConfig, RNNWeightError, check_weights
 from tl_dyck.rnn.machine import TwoLayerRNN
+from tl_dyck.rnn.parts import doubled, mlp_weights, qk_norms, tables_of, uncentred
 from tl_dyck.rnn.unsupported import (
     ExportMismatchError,
     UnsupportedModelError,
@@ -43,11 +47,12 @@ def export_rnn(
     """Export a one-layer causal model as the equivalent two-layer RNN (see `tl_dyck.rnn.machine`).
 
     Supported: every one-layer `DyckTransformer` (depth embeddings; GPT, Eq. 6, 49 and bare blocks;
-        uniform attention), and
-    any plain one-layer `HookedTransformer` with standard positions (learned or set by hand; a table
-    of zeros counts as none), normalization "LN", "LNPre" or None, attention-only or with an MLP of
-    activation "relu", "gelu", "gelu_new", "gelu_pytorch_tanh" or "silu", any number of heads,
-    `d_vocab_out` classes, float32 or float64.
+        uniform attention), and a one-layer `HookedTransformer` with positions of any scheme in
+        `tl_dyck.reading.positions` (a table of zeros counts as none), any norm of
+        `tl_dyck.reading.norms`, attention-only or with an MLP of an activation in
+        `tl_dyck.reading.activations`, gated or not, any number of heads with keys and values of
+        their own or grouped, QK norms, caps, `d_vocab_out` classes, float32 or float64. RMSNorm is
+        a LayerNorm of (x, -x): then the RNN's `d_model` is twice the model's.
 
     Args:
         model: the model; it is not changed.
@@ -73,20 +78,34 @@ def export_rnn(
         alphabet = _text(model)["alphabet"] if alphabet is None else alphabet
         separator = "" if separator is None else separator
         model = model.plain()  # type: ignore[operator]
-    refuse_unsupported(model)
+    read = read_bridge(model) if is_bridge(model) else model
+    refuse_unsupported(read)
     text = _text(
-        model,
+        read,
         bos_token=bos_token,
         alphabet=alphabet,
         separator=separator,
         unknown_token=unknown_token,
     )
     with torch.no_grad():
-        weights = _weights(model, 0)
-        rnn = TwoLayerRNN(_configuration(model, 0, weights, text), weights)
+        weights = _weights(read, 0)
+        config = _configuration(read, 0, weights, text)
+        if read is not model:
+            _check_bridge(config, weights)
+        rnn = TwoLayerRNN(config, weights)
         if verify:
-            _verify(model, rnn)
+            _verify(model, rnn, _OF_BRIDGES if read is not model else _TOLERANCE)
     return rnn
+
+
+def _check_bridge(config: RNNConfig, weights: dict[str, Tensor]) -> None:
+    """Refuse a bridge whose weights are not those of its options, as a model's always are."""
+    try:
+        check_weights(config, weights)
+    except RNNWeightError as error:
+        raise UnsupportedModelError(
+            f"TransformerBridge: {str(error).rstrip('.')}; no RNN is known of a model with that."
+        ) from error
 
 
 def export_layers(model: nn.Module) -> tuple[TwoLayerRNN, TwoLayerRNN]:
@@ -126,16 +145,20 @@ def _configuration(
 ) -> RNNConfig:
     cfg, block = model.cfg, model.blocks[index]
     has_mlp, has_depth = hasattr(block, "mlp"), weights["W_E"].ndim == 3
+    scheme = cfg.positional_embedding_type
+    if not POSITIONS[scheme].weights.keys() <= weights.keys():
+        scheme = None  # a table of zeros
     return RNNConfig(
         model_name=str(getattr(cfg, "model_name", None) or "custom"),
-        d_model=cfg.d_model,
+        d_model=len(weights["W_U"]),
         n_heads=cfg.n_heads,
         d_head=cfg.d_head,
         d_vocab=cfg.d_vocab,
         d_vocab_out=weights["W_U"].shape[1],
         n_ctx=cfg.n_ctx,
         predicts=getattr(cfg, "predicts", None) if _is_last(model, index) else None,
-        state="+".join(["position"] * ("W_pos" in weights) + ["depth"] * has_depth) or "none",
+        state="+".join(["position"] * (scheme is not None) + ["depth"] * has_depth) or "none",
+        positions=scheme or "standard",
         n_types=model.embed.language.n_types if has_depth else None,
         max_depth=model.embed.language.max_depth if has_depth else None,
         d_mlp=cfg.d_mlp if has_mlp else None,
@@ -148,6 +171,10 @@ def _configuration(
         residual=getattr(cfg, "block", None) != "bare",
         attn_scale=float(block.attn.attn_scale),
         eps=float(cfg.eps),
+        qk_norm="q_norm_w" in weights,
+        score_cap=_cap(cfg, "attn_scores_soft_cap"),
+        gated="W_gate" in weights,
+        logit_cap=_cap(cfg, "output_logits_soft_cap") if _is_last(model, index) else None,
         **text,
     )
 
@@ -160,13 +187,12 @@ def _weights(model: Any, index: int) -> dict[str, Tensor]:
     block, embedding = model.blocks[index], _embedding(model)
     nothing = embedding.new_zeros(model.cfg.d_vocab, model.cfg.d_model)
     found = {"W_E": nothing if index else embedding}
-    # zeros are no positions: the state machine has nothing to count
-    if bool(model.pos_embed.W_pos.any()):
-        found["W_pos"] = model.pos_embed.W_pos
     for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"):
         found[name] = getattr(block.attn, name)
+    found |= qk_norms(block.attn)
+    found |= tables_of(model, block.attn, found)
     if hasattr(block, "mlp"):
-        found |= {name: getattr(block.mlp, name) for name in ("W_in", "b_in", "W_out", "b_out")}
+        found |= mlp_weights(block.mlp)
     owners = {"ln1": block, "ln2": block}
     if _is_last(model, index):
         owners["ln_final"] = model
@@ -177,9 +203,11 @@ def _weights(model: Any, index: int) -> dict[str, Tensor]:
     for name, owner in owners.items():
         if _norm_kind(owner, name) == "ln":
             norm = getattr(owner, name)
-            found |= {f"{name}_w": norm.w, f"{name}_b": norm.b}
+            # RMSNorm has no shift
+            found |= {f"{name}_w": norm.w, f"{name}_b": getattr(norm, "b", 0 * norm.w)}
     device = found["W_E"].device  # a model may be spread over several
-    return {name: weight.detach().to(device) for name, weight in found.items()}
+    found = {name: weight.detach().to(device) for name, weight in found.items()}
+    return doubled(found, model.cfg) if uncentred(model, block) else found
 
 
 def _embedding(model: Any) -> Tensor:
@@ -194,9 +222,15 @@ def _embedding(model: Any) -> Tensor:
 
 def _norm_kind(owner: Any, name: str) -> str | None:
     norm = getattr(owner, name, None)
-    if norm is None or isinstance(norm, nn.Identity) or ln_c_of(owner, name) is not None:
+    known = norm_of(norm)
+    if known is None:
         return None
-    return "ln" if hasattr(norm, "w") else "lnpre"
+    return "ln" if known.scales else "lnpre"
+
+
+def _cap(cfg: Any, name: str) -> float | None:
+    cap = getattr(cfg, name, None)
+    return float(cap) if cap is not None and cap > 0 else None
 
 
 def _text(model: Any, **told: Any) -> dict[str, Any]:
@@ -219,13 +253,15 @@ def _text(model: Any, **told: Any) -> dict[str, Any]:
 
 _COMPARED = 4, 12  # strings, tokens
 _TOLERANCE = 1e-3  # of the largest logit
+_OF_BRIDGES = 3e-5  # of which options are read that may mean something else, such as an eps
 
 
-def _verify(model: Any, rnn: Callable[[Tensor], Tensor]) -> None:
+def _verify(model: Any, rnn: Callable[[Tensor], Tensor], tolerance: float = _TOLERANCE) -> None:
     """Compare logits on random strings.
 
-    The tolerance is that of a different *function* (a missing term changes logits by about their
-    own size), not of rounding; the tests hold the exporter to 1e-5 in float32 and 1e-10 in float64.
+    The usual tolerance is that of a different *function* (a missing term changes logits by about
+    their own size), not of rounding; the tests hold the exporter to 1e-5 in float32 and 1e-10 in
+    float64.
     """
     generator = torch.Generator().manual_seed(0)
     strings, length = _COMPARED
@@ -245,9 +281,10 @@ def _verify(model: Any, rnn: Callable[[Tensor], Tensor]) -> None:
             f"{weight.dtype}, and cfg.dtype is {model.cfg.dtype}: use model.to({weight.dtype})."
         ) from failure
     error, scale = float((rnn(tokens) - expected).abs().max()), float(expected.abs().max())
-    if not error <= _TOLERANCE * scale + torch.finfo(weight.dtype).tiny:
+    if not error <= tolerance * scale + torch.finfo(weight.dtype).tiny:
         raise ExportMismatchError(
             f"{type(model).__name__} computes something else than its parts say: its logits differ "
             f"from the exported RNN's by up to {error:.3g} (largest logit {scale:.3g}) on random "
-            "strings. Does it override a forward method, or replace a module?"
+            "strings. Does it override a forward method, or replace a module? Of a bridge: has it "
+            "hooks, or a part that its options do not name?"
         )

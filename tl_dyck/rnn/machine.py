@@ -26,8 +26,9 @@ So the transformer equals, at every position, the network
   model has them.
 
 The equality is exact in real arithmetic: nothing is approximated, and floating point differs only
-in the order of sums. Whatever makes a key depend on the *query's* position (rotary or relative
-positions) breaks fact 1, a second layer breaks it too, bidirectional attention breaks fact 2.
+in the order of sums. Positions of any scheme keep fact 1 (`tl_dyck.rnn.scores`): rotary ones turn a
+query by its own position and a key by its own. A second layer breaks it, bidirectional attention
+breaks fact 2.
 
 Over a stream (`initial`, `step`) layer 2's recurrence needs the query, and the query comes last.
 
@@ -44,7 +45,7 @@ on the right.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar, final
+from typing import final
 
 import torch
 from jaxtyping import Float, Int
@@ -53,25 +54,26 @@ from torch import Tensor
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import MOST_DRAWS, check_integer
 from tl_dyck.language.checks import DyckStringError
-from tl_dyck.language.depth import clip_depth, depth_steps
-from tl_dyck.language.symbols import token_ends
-from tl_dyck.reading.activations import ACTIVATIONS, unit_norm
+from tl_dyck.reading.activations import ACTIVATIONS
+from tl_dyck.reading.norms import unit_norm
+from tl_dyck.reading.positions import POSITIONS
 from tl_dyck.rnn.attention import (
     Accumulator,
     QueryCarry,
     absorb,
     attend_causal,
     attend_last,
+    attend_scored,
     empty_accumulator,
 )
 from tl_dyck.rnn.config import RNNConfig, RNNInputError, check_weights, weight_shapes
-
-T = TypeVar("T", int, Tensor)
+from tl_dyck.rnn.scores import OfTensors, adjusted, projected
+from tl_dyck.rnn.states import StateMachine
 
 
 @final
 @checked
-class TwoLayerRNN(torch.nn.Module):
+class TwoLayerRNN(StateMachine):
     """A one-layer causal transformer as a two-layer RNN; see the module's docstring for how.
 
     Args:
@@ -83,8 +85,6 @@ class TwoLayerRNN(torch.nn.Module):
         RNNWeightError: a missing, unknown, misshapen or non-finite weight, or mixed types.
     """
 
-    config: RNNConfig
-    W_E: Tensor
     W_pos: Tensor
     W_Q: Tensor
     W_K: Tensor
@@ -98,6 +98,10 @@ class TwoLayerRNN(torch.nn.Module):
     b_in: Tensor
     W_out: Tensor
     b_out: Tensor
+    W_gate: Tensor
+    b_gate: Tensor
+    b_post: Tensor
+    W_near: Tensor
     W_U: Tensor
     b_U: Tensor
 
@@ -119,93 +123,52 @@ class TwoLayerRNN(torch.nn.Module):
         """float32 or float64."""
         return self.W_E.dtype
 
-    @property
-    def device(self) -> torch.device:
-        """The device on which the weights are."""
-        return self.W_E.device
-
-    @property
-    def start_state(self) -> int:
-        """Layer 1's state before the first token."""
-        # a state is that *after* a token, and the first token stands at position 0: before it, −1
-        if self.config.state == "position":
-            return -1
-        # nothing is open yet; where nothing is counted there is one state, which is called 0
-        return self._pack(-1, 0) if self.config.state == "position+depth" else 0
-
-    @checked
-    def next_state(
-        self, state: Int[Tensor, "*batch"] | int, token: Int[Tensor, "*batch"] | int
-    ) -> Int[Tensor, "*batch"]:
-        """One step of layer 1: the state after `token`, given the state before it.
-
-        States are integers that callers treat as opaque: compare them, store them, hand them to
-        `embed`.
-        """
-        state = torch.as_tensor(state, device=self.device)
-        token = torch.as_tensor(token, device=self.device)
-        self._check_tokens(token)
-        if self.config.state == "none":
-            return torch.zeros_like(token)
-        if self.config.state == "position":
-            return state + 1
-        if self.config.state == "depth":
-            return state + self._depth_change(token)
-        # one position on: the offset of a packed depth is in both, so it cancels
-        return state + self._pack(1, 0) - self._pack(0, 0) + self._depth_change(token)
-
-    @checked
-    def states(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
-        """Layer 1 over whole strings: the state after each token.
-
-        Raises:
-            RNNInputError: a token outside the vocabulary, or a string longer than the model has
-                positions.
-        """
-        self._check_tokens(tokens)
-        length = tokens.shape[-1]
-        positions = torch.arange(length, device=tokens.device).expand(tokens.shape)
-        if self.config.has_position and length > self.config.n_ctx:
-            raise RNNInputError(
-                f"a string of {length} tokens, "
-                f"but the model has {self.config.n_ctx} positions (n_ctx); shorten it."
-            )
-        if self.config.state == "none":
-            return torch.zeros_like(tokens)
-        if self.config.state == "position":
-            return positions.to(tokens.dtype)
-        depths = self._depth_change(tokens).cumsum(-1)
-        return depths if self.config.state == "depth" else self._pack(positions, depths)
-
     @checked
     def embed(
         self, tokens: Int[Tensor, "*batch"], states: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch d_model"]:
         """r_i, the residual stream before the block, from a token and the state after it."""
         self._check_tokens(tokens)
-        if self.config.state == "none":
-            return self.W_E[tokens]
-        if self.config.state == "position":
-            return self.W_E[tokens] + self.W_pos[states]
-        if self.config.state == "depth":
-            return self.W_E[tokens, self._clip(tokens, states)]
-        positions, depths = self._unpack(states)
-        return self.W_E[tokens, self._clip(tokens, depths)] + self.W_pos[positions]
+        where, table = self.places(states), self.W_E[tokens]
+        if self.config.has_depth:
+            depths = states if where is None else self._unpack(states)[1]
+            table = self.W_E[tokens, self._clip(tokens, depths)]
+        added = POSITIONS[self.config.positions].in_stream
+        return table if where is None or not added else table + self.W_pos[where]
 
     @checked
-    def query(self, r: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch head d_head"]:
-        """Query of each head, already divided by the model's attn_scale: a score is q · k."""
-        return self._project(r, self.W_Q, self.b_Q) / self.config.attn_scale
+    def query(
+        self, r: Float[Tensor, "*batch d_model"], states: Int[Tensor, "*batch"] | None = None
+    ) -> Float[Tensor, "*batch head d_head"]:
+        """Query of each head, already divided by the model's attn_scale: a score is q · k.
+
+        Args:
+            r: what `embed` made of a token and the state after it.
+            states: those states; of positions that are only added to the embedding they may be left
+                out.
+        """
+        return self._projected("Q", r, states) / self.config.attn_scale
 
     @checked
-    def key(self, r: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch head d_head"]:
-        """Key of each head."""
-        return self._project(r, self.W_K, self.b_K)
+    def key(
+        self, r: Float[Tensor, "*batch d_model"], states: Int[Tensor, "*batch"] | None = None
+    ) -> Float[Tensor, "*batch head d_head"]:
+        """Key of each head; arguments as for `query`."""
+        return self._projected("K", r, states)
+
+    @checked
+    def scores(
+        self, r: Float[Tensor, "batch pos d_model"], states: Int[Tensor, "batch pos"]
+    ) -> Float[Tensor, "batch head pos pos"]:
+        """The score of each position's query (third axis) for each key, before the causal mask."""
+        raw = torch.einsum("bqhe,bkhe->bhqk", self.query(r, states), self.key(r, states))
+        return self._adjusted(raw, states[..., :, None], states[..., None, :])
 
     @checked
     def value(self, r: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch head d_head"]:
         """Value of each head."""
-        return self._project(r, self.W_V, self.b_V)
+        self._check_width("r", r, self.config.d_model)
+        return OfTensors(self).heads(self._norm("ln1", r), "V")
 
     @checked
     def readout(
@@ -226,9 +189,16 @@ class TwoLayerRNN(torch.nn.Module):
         if self.config.ln_mid is not None:
             resid = unit_norm(resid, self.config.ln_mid)
         if self.config.act_fn is not None:
-            pre = self._norm("ln2", resid) @ self.W_in + self.b_in
-            resid = resid + (ACTIVATIONS[self.config.act_fn](pre) @ self.W_out + self.b_out)
-        return self._norm("ln_final", resid) @ self.W_U + self.b_U
+            normed, act = self._norm("ln2", resid), ACTIVATIONS[self.config.act_fn]
+            pre = normed @ self.W_in + self.b_in
+            if self.config.gated:
+                hidden = act(normed @ self.W_gate + self.b_gate) * pre + self.b_post
+            else:
+                hidden = act(pre)
+            resid = resid + (hidden @ self.W_out + self.b_out)
+        logits = self._norm("ln_final", resid) @ self.W_U + self.b_U
+        cap = self.config.logit_cap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
 
     @checked
     def forward(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "batch pos d_vocab_out"]:
@@ -240,8 +210,14 @@ class TwoLayerRNN(torch.nn.Module):
             RNNInputError: see `states`; or an empty string.
         """
         tokens = self._checked(tokens)
-        r = self.embed(tokens, self.states(tokens))
-        z = attend_causal(self.query(r), self.key(r), self.value(r))
+        states = self.states(tokens)
+        r = self.embed(tokens, states)
+        if self._scores_are_products:
+            z = attend_causal(self.query(r, states), self.key(r, states), self.value(r))
+        else:
+            seen = torch.ones(r.shape[1], r.shape[1], dtype=torch.bool, device=r.device).tril()
+            scores = self.scores(r, states).masked_fill(~seen, -torch.inf)
+            z = attend_scored(scores, self.value(r))
         return self.readout(r, z)
 
     @checked
@@ -263,10 +239,13 @@ class TwoLayerRNN(torch.nn.Module):
                     f"lengths must be in 1..{tokens.shape[1]}, not {lengths.tolist()}."
                 )
             lengths = lengths.to(self.device)
-        r = self.embed(tokens, self.states(tokens))
-        last = r[:, -1] if lengths is None else r[torch.arange(len(r)).to(lengths), lengths - 1]
-        z = attend_last(self.query(last), self.key(r), self.value(r), lengths)
-        return self.readout(last, z)
+        states = self.states(tokens)
+        r = self.embed(tokens, states)
+        at = torch.arange(len(r)), (-1 if lengths is None else lengths - 1)
+        last, end = r[at], states[at]
+        raw = torch.einsum("bhe,bkhe->bhk", self.query(last, end), self.key(r, states))
+        scores = self._adjusted(raw, end[:, None], states)
+        return self.readout(last, attend_last(scores, self.value(r), lengths))
 
     @checked
     def initial(self, batch: int = 1) -> QueryCarry:
@@ -307,6 +286,7 @@ class TwoLayerRNN(torch.nn.Module):
         state = self.next_state(carry.state, token)
         r = self.embed(token, state)
         scores = torch.einsum("qhe,bhe->bqh", carry.queries, self.key(r))
+        scores = self._adjusted(scores, state, state)  # without positions: nothing is by distance
         sums = absorb(carry.sums, scores, self.value(r)[:, None])
         # sums were kept for every query; the token that was read says which one is asked
         place = torch.arange(len(token), device=r.device), self._query_index(token, state)
@@ -336,9 +316,34 @@ class TwoLayerRNN(torch.nn.Module):
         self.to_str_tokens(tokens)
         return self.config.symbols.text(tokens.tolist())
 
-    def _project(self, r: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    @property
+    def _scores_are_products(self) -> bool:
+        by_distance = POSITIONS[self.config.positions].by_distance
+        return self.config.score_cap is None and not by_distance
+
+    def _projected(self, name: str, r: Tensor, states: Tensor | None) -> Tensor:
         self._check_width("r", r, self.config.d_model)
-        return torch.einsum("...d,hde->...he", self._norm("ln1", r), weight) + bias
+        scheme = POSITIONS[self.config.positions]
+        if states is None and (scheme.turns or scheme.in_attended):
+            raise RNNInputError(f"of {scheme.name} positions, queries and keys need the states too")
+        where = None if states is None else self.places(states)
+        return projected(OfTensors(self), self.config, name, self._norm("ln1", r), where)
+
+    def _adjusted(self, scores: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        """Scores of q · k, given the states of queries and keys, [batch, query, key] without heads.
+
+        Heads stand before these axes of the scores.
+        """
+
+        def near() -> Tensor:
+            ahead, behind = self.places(queries), self.places(keys)
+            assert ahead is not None
+            assert behind is not None
+            rows = self.W_near[(ahead - behind).clamp_min(0)]  # later keys are masked
+            return rows.movedim(-1, 1)
+
+        found: Tensor = adjusted(self.config, scores, torch.tanh, near)
+        return found
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         """ln1, ln2 or ln_final as TransformerLens has it: (x - mean) / sqrt(var + eps), w and b."""
@@ -352,43 +357,15 @@ class TwoLayerRNN(torch.nn.Module):
         scaled: Tensor = x * getattr(self, f"{name}_w") + getattr(self, f"{name}_b")
         return scaled
 
-    def _depth_change(self, tokens: Tensor) -> Tensor:
-        assert self.config.n_types is not None
-        return depth_steps(tokens, self.config.n_types)
-
-    def _clip(self, tokens: Tensor, depths: Tensor) -> Tensor:
-        """The depth that indexes the embedding."""
-        assert self.config.n_types is not None
-        assert self.config.max_depth is not None
-        return clip_depth(tokens, depths, self.config.n_types, self.config.max_depth)
-
     def _query_index(self, tokens: Tensor, states: Tensor) -> Tensor:
         """Row of `QueryCarry.queries` that belongs to a token and the state after it."""
         if self.config.max_depth is None:
             return tokens
         return tokens * (self.config.max_depth + 1) + self._clip(tokens, states)
 
-    # Position and depth in one integer: depth lies within ±n_ctx on every string the model accepts.
-    # a digit of 2 n_ctx + 1 values, shifted so that none is negative
-    def _pack(self, position: T, depth: T) -> T:
-        return position * (2 * self.config.n_ctx + 1) + depth + self.config.n_ctx
-
-    def _unpack(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        width = 2 * self.config.n_ctx + 1
-        return states.div(width, rounding_mode="floor"), states % width - self.config.n_ctx
-
     def _check_width(self, name: str, given: Tensor, width: int) -> None:
         if given.shape[-1] != width:
             raise RNNInputError(f"{name} must be [..., {width}], got {list(given.shape)}.")
-
-    def _check_tokens(self, tokens: Tensor) -> None:
-        ends = token_ends(tokens)
-        if ends is not None and (ends[0] < 0 or ends[1] >= self.config.d_vocab):
-            wrong = (tokens < 0) | (tokens >= self.config.d_vocab)
-            raise RNNInputError(
-                f"token {int(tokens[wrong][0])} is not in the vocabulary "
-                f"0..{self.config.d_vocab - 1}."
-            )
 
     def _checked(self, tokens: Tensor) -> Tensor:
         """The tokens, on the weights' device, as `HookedTransformer` moves its input too."""

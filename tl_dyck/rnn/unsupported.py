@@ -5,13 +5,15 @@ Reads a model by attribute only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
 from tl_dyck.kit.errors import DyckError
-from tl_dyck.reading.decoder import departures, hooked_at
+from tl_dyck.reading.decoder import BEYOND, Departure, departures, hooked_at
+from tl_dyck.reading.norms import norm_of
 
 
 class UnsupportedModelError(DyckError, ValueError):
@@ -40,7 +42,9 @@ def refuse_unsupported(model: Any, n_layers: int = 1) -> None:
             "embed",
             f"{type(embed).__name__} is neither an embedding of tokens nor of (token, depth).",
         )
-    odd = next(departures(model), None)
+    # what a first of two layers hands on is known of plain ones only
+    known = BEYOND if n_layers == 1 else ()
+    odd = next(departures(model, known), None) or next(_mixed_norms(model), None)
     if odd is not None:
         _refuse(odd.where, f"{odd.what}; no RNN is known of a model with that.")
     hooked = hooked_at(model)
@@ -51,6 +55,21 @@ def refuse_unsupported(model: Any, n_layers: int = 1) -> None:
             "model.reset_hooks(including_permanent=True) if TransformerLens added it.",
         )
     refuse_weights(model)
+
+
+def _mixed_norms(model: Any) -> Iterator[Departure]:
+    """A RMSNorm beside a norm that subtracts the mean: only of one kind is an RNN known."""
+    owners = {"ln_final": model}
+    for index, block in enumerate(model.blocks):
+        owners |= {f"blocks.{index}.{name}": block for name in ("ln1", "ln1_post", "ln2")}
+    names = {where: where.rpartition(".")[2] for where in owners}
+    norms = [(where, getattr(owners[where], name, None)) for where, name in names.items()]
+    known = {where: norm_of(norm) for where, norm in norms}
+    uncentred = [where for where, norm in known.items() if norm and not norm.centres]
+    others = [where for where, norm in known.items() if norm and norm.centres]
+    others += [where for where, norm in norms if type(norm).__name__ == "UnitNorm"]
+    if uncentred and others:
+        yield Departure(uncentred[0], f"class RMSNorm, and {others[0]} subtracts the mean")
 
 
 def refuse_foreign(model: Any) -> None:

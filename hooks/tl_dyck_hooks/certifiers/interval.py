@@ -93,7 +93,8 @@ def _margins(network: Network, r: Ball, z: Ball, weights: Ball, bias: Ball) -> B
     Linear maps in a row are composed before they meet it.
     """
     config = network.config
-    if (config.ln_c, config.ln_mid, config.ln2, config.ln_final) != (None, None, None, None):
+    norms = (config.ln_c, config.ln_mid, config.ln2, config.ln_final)
+    if config.gated or norms != (None, None, None, None):
         return network.readout(r, z).matmul(weights).plus(bias)
     w_o, b_o = network.w_o.reshape(-1, config.d_model), network.weight("b_O")
     fixed = r.plus(b_o) if config.residual else Ball(b_o.mid[None], b_o.rad[None])

@@ -30,6 +30,7 @@ from tl_dyck.kit.errors import needed
 from tl_dyck.kit.files import write_bytes
 from tl_dyck.reading.activations import ACTIVATIONS
 from tl_dyck.rnn.machine import TwoLayerRNN
+from tl_dyck.rnn.unsupported import UnsupportedModelError
 
 _OPSET = 13
 _IR_VERSION = 8  # the one that belongs to that opset's time; older tools refuse newer ones
@@ -54,8 +55,13 @@ def to_onnx(rnn: TwoLayerRNN, length: int, *, dtype: torch.dtype = torch.float32
 
     Raises:
         MissingPackageError: onnx is not installed.
+        UnsupportedModelError: the RNN has parts beyond a plain decoder (`RNNConfig.beyond`).
         ValueError: `length` is not positive, or more than the model has positions.
     """
+    for name, value in rnn.config.beyond.items():
+        raise UnsupportedModelError(
+            f"{rnn.config.model_name} has {name}={value!r}, which is not written as ONNX."
+        )
     if length < 1 or (rnn.config.has_position and length > rnn.config.n_ctx):
         raise ValueError(f"length must be in 1..{rnn.config.n_ctx}, not {length}.")
     graph = _Graph(rnn, length, dtype)

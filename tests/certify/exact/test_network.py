@@ -41,7 +41,8 @@ def test_error_bounds_are_small(readout: dict[str, Any], n_heads: int) -> None:
     """No larger than rounding can explain, but where a layer norm of almost nothing magnifies."""
     rnn = random_rnn(0, n_heads=n_heads, **readout)
     values = Network(rnn).values_of([(0, 2, 4, 1, 3), (5,), (1, 1)], Objectives.margins(0, 3))
-    assert (values.rad <= 1e-10 * abs(values.mid).max()).all()
+    several = readout.get("gated") and readout.get("ln_final")  # norms in a row
+    assert (values.rad <= (1e-9 if several else 1e-10) * abs(values.mid).max()).all()
 
 
 def test_float32_weights_are_taken_as_they_are() -> None:

@@ -21,7 +21,7 @@ from tl_dyck.certify.exact.single import SingleRun, is_plain
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.rnn import TwoLayerRNN
 
-PLAIN = [each for each in READOUTS if not {"ln_c", "ln_mid"} & set(each)]
+PLAIN = [each for each in READOUTS if not {"ln_c", "ln_mid", "gated"} & set(each)]
 STRING = (0, 3, 1, 5, 2)
 SPACE = PerturbationSpace(
     [(Substitute({w: [(w + 1) % 6, (w + 3) % 6] for w in range(6)}), 2), (Delete([0, 3]), 1)]

@@ -11,8 +11,8 @@ returns.
 - `balls`: numbers with a proved error; every inequality below holds for numbers as they are
   computed.
 - `unembedding`: objectives of the vector that the unembedding reads, for some or all of them.
-- `network`: the RNN's functions in balls: symbols, scores, values, the readout, objectives on
-  strings.
+- `symbols`: tokens with their states, and their scores, keys and values, whatever the positions.
+- `network`: the RNN's functions in balls: the readout, objectives on strings.
 - `lower_layer`: a layer without positions below the network, as the state machine that it then has.
 - `graph`: all strings of a space as paths, with the states of the RNN's first layer.
 - `layout`: how that graph comes about: lattice times state machine, closing arcs, order.
@@ -25,6 +25,7 @@ returns.
 - `stages`: the readout's vectors (W_O, residual, norms): ranges and linear lower bounds of
   functionals of each.
 - `mlp`: the MLP as such a stage, and lines below and above its activation.
+- `gated`: one whose hidden units are products of an activation and an affine function.
 - `readout`: the chain of stages with the unembedding on top: a linear lower bound of the
   objectives.
 - `columns`: the least value of a linear bound on any string, by shortest paths.

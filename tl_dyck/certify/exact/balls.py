@@ -147,10 +147,14 @@ class Ball(NamedTuple):
 
 def layer_norm(x: Ball, eps: float) -> Ball:
     """(x - mean) / sqrt(mean((x - mean)²) + eps), over the last axis."""
-    centred = centre(x)
-    low, high = _mean_square(centred)
+    return rms_norm(centre(x), eps)
+
+
+def rms_norm(x: Ball, eps: float) -> Ball:
+    """X / sqrt(mean(x²) + eps), over the last axis."""
+    low, high = _mean_square(x)
     # the sum and the root are rounded, each by a unit: four are enough for both, outwards
-    return centred.over(np.sqrt(low + eps) * (1 - 4 * UNIT), np.sqrt(high + eps) * (1 + 4 * UNIT))
+    return x.over(np.sqrt(low + eps) * (1 - 4 * UNIT), np.sqrt(high + eps) * (1 + 4 * UNIT))
 
 
 def unit_norm(x: Ball, c: float) -> Ball:

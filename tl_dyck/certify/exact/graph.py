@@ -25,7 +25,7 @@ from typing import final
 import numpy as np
 
 from tl_dyck.certify.exact.balls import Array, IntArray
-from tl_dyck.certify.exact.network import SymbolTable
+from tl_dyck.certify.exact.symbols import SymbolTable
 from tl_dyck.certify.lattice import Lattice
 
 PREFIX = -1

@@ -85,7 +85,6 @@ def activation_lines(name: str, low: Array, high: Array, centre: Array) -> Activ
     return ActivationLines(*best[0], *best[1], phi.min(0) - slack, phi.max(0) + slack)
 
 
-@final
 class Mlp(Stage):
     """out = m + act(n W_in + b_in) W_out + b_out; n is m or its norm times `scale` plus `shift`."""
 
@@ -100,29 +99,39 @@ class Mlp(Stage):
         scale: Ball | None,
         shift: Ball | None,
     ) -> None:
-        self.region, self.m, self.n, self.scale, self.shift = region, m, n, scale, shift
-        self.exact = m.exact
-        self.w_in, self.b_in = network.weight("W_in"), network.weight("b_in")
+        self.network, self.region, self.m, self.n = network, region, m, n
+        self.scale, self.shift, self.exact = scale, shift, m.exact
         self.w_out, self.b_out = network.weight("W_out"), network.weight("b_out")
         name = network.config.act_fn
         assert name is not None
+        self.name = name
+        # [I, m] each: the hidden layer lies in [low, high], and at the centre it is `centre`
+        self.low, self.high, centre = self._hidden()
+        self.centre = m.centre + centre @ self.w_out.mid + self.b_out.mid
+        self.hidden_size = np.maximum(abs(self.low), abs(self.high))[:, None]
+        # |out| ≤ |m| + |hidden| |W_out| + |b_out|
+        self.size = m.size + self.hidden_size @ self.w_out.size + self.b_out.size
+
+    def _hidden(self) -> tuple[Array, Array, Array]:
+        """Ranges of the hidden layer, and its values at the centre."""
+        # a ReLU of known sign is linear; how large it is matters to norms alone
+        signs = self.name == "relu" and self.network.config.ln_final is None
+        low, high, centre = self._pre("in", signs=signs)
+        self.pre_size = np.maximum(abs(low), abs(high))[:, None]
+        self.lines = activation_lines(self.name, low, high, centre)
+        return self.lines.low, self.lines.high, apply_activation(self.name, centre)
+
+    def _pre(self, name: str, *, signs: bool = False) -> tuple[Array, Array, Array]:
+        """Ranges of (n * scale + shift) W + b, of "in" or "gate", and its values at the centre."""
         # any centre will do: it only chooses between lines that are sound
-        normed = n.centre if scale is None or shift is None else n.centre * scale.mid + shift.mid
-        p0 = normed @ self.w_in.mid + self.b_in.mid
-        # [I, m] each: pre-activations p lie in [low, high], and φ(p) between the lines
-        if self.exact:
-            hidden = Functional.outputs(self.w_in, self.b_in, self._normed_size)
-            # a ReLU of known sign is linear; how large it is matters to norms alone
-            signs = name == "relu" and network.config.ln_final is None
-            self.low, self.high = n.ranges(self._scaled(hidden), signs=signs)
-        else:
-            self.low = self.high = p0
-        self.lines = activation_lines(name, self.low, self.high, p0)
-        self.centre = m.centre + apply_activation(name, p0) @ self.w_out.mid + self.b_out.mid
-        hidden_size = np.maximum(abs(self.lines.low), abs(self.lines.high))
-        self.hidden_size = hidden_size[:, None]
-        # |out| ≤ |m| + |φ| |W_out| + |b_out|
-        self.size = m.size + (hidden_size @ self.w_out.size + self.b_out.size)[:, None]
+        n, scale, shift = self.n.centre, self.scale, self.shift
+        weight, bias = self.network.weight(f"W_{name}"), self.network.weight(f"b_{name}")
+        normed = n if scale is None or shift is None else n * scale.mid + shift.mid
+        centre = normed @ weight.mid + bias.mid
+        if not self.exact:
+            return centre, centre, centre
+        outputs = Functional.outputs(weight, bias, self._normed_size)
+        return *self.n.ranges(self._scaled(outputs), signs=signs), centre
 
     @property
     def _normed_size(self) -> Array:
@@ -137,12 +146,13 @@ class Mlp(Stage):
             return f
         return f.scaled(self.scale.mid, self.shift.mid, self.n.size)
 
-    def _of_n(self, f: Functional) -> Functional:
-        """Functionals of n, given those of the pre-activations p = (n * scale + shift) W_in + b_in.
+    def _of_n(self, f: Functional, name: str) -> Functional:
+        """Functionals of n, given those of (n * scale + shift) W + b, of "in" or "gate".
 
-        Back through W_in first, then through scale and shift.
+        Back through W first, then through scale and shift.
         """
-        return self._scaled(f.through(self.w_in, self.b_in, self._normed_size))
+        weight, bias = self.network.weight(f"W_{name}"), self.network.weight(f"b_{name}")
+        return self._scaled(f.through(weight, bias, self._normed_size))
 
     def ranges(self, f: Functional, *, signs: bool = False) -> tuple[Array, Array]:
         """See `Stage`."""
@@ -154,31 +164,38 @@ class Mlp(Stage):
     def _hidden_part(self, f: Functional) -> tuple[Array, Array]:
         """Ranges of f(act(…) W_out + b_out), with the hidden layer taken as a box."""
         hidden = f.through(self.w_out, self.b_out, self.hidden_size)
-        # Σ_j a_j φ_j ∈ Σ_j a_j middle_j ± Σ_j |a_j| radius_j
-        middle = (self.lines.low + self.lines.high) / 2
-        radius = np.maximum(self.lines.high - middle, middle - self.lines.low)
+        # Σ_j a_j h_j ∈ Σ_j a_j middle_j ± Σ_j |a_j| radius_j
+        middle = (self.low + self.high) / 2
+        radius = np.maximum(self.high - middle, middle - self.low)
         value = hidden.at(middle)
         size = Functional.of(abs(hidden.coef))
         reach = size.at(radius) + hidden.slack
-        reach += gamma(len(self.b_in.mid) + 8) * (
-            size.at(self.hidden_size[:, 0]) + abs(hidden.const)
-        )
+        reach += gamma(middle.shape[-1] + 8) * (size.at(self.hidden_size[:, 0]) + abs(hidden.const))
         return value - reach * (1 + 1e-9), value + reach * (1 + 1e-9)
 
     def lower(self, f: Functional) -> Linear:
         """See `Stage`."""
         hidden = f.through(self.w_out, self.b_out, self.hidden_size)
-        # a_j φ(p_j) ≥ a_j (slope_j p_j + rest_j) with the line below where a_j ≥ 0, and that above
-        # elsewhere
-        lines, up = self.lines, hidden.coef >= 0
-        slope = np.where(up, lines.slope_below[:, None], lines.slope_above[:, None])
-        rest = hidden.coef * np.where(up, lines.rest_below[:, None], lines.rest_above[:, None])
-        pre = hidden.times(slope, np.maximum(abs(self.low), abs(self.high))[:, None])
-        error = gamma(rest.shape[-1] + 2) * abs(rest).sum(-1)
-        pre = Functional(pre.coef, hidden.const, pre.slack + hidden.slack + error).shifted(
-            rest.sum(-1)
-        )
-        # f(out) = f's coefficients on m, which skips the MLP, plus those on p, carried back to n
-        through_mlp = self.n.lower(self._of_n(pre))
+        # f(out) = f's coefficients on m, which skips the MLP, plus those on the hidden layer,
+        # carried back to n
+        through_mlp = self.n.lower(self._below(hidden))
         past_it = self.m.lower(Functional.of(f.coef))
         return through_mlp.plus(past_it, self.region.output_size)
+
+    def _below(self, hidden: Functional) -> Functional:
+        """Functionals of n that are at most those of the hidden layer, on every string."""
+        return self._of_n(below_lines(hidden, self.lines, self.pre_size), "in")
+
+
+def below_lines(f: Functional, lines: ActivationLines, size: Array) -> Functional:
+    """Functionals of p, |p| ≤ size, that are at most those of φ(p).
+
+    a φ(p) ≥ a (slope p + rest), with the line below where a ≥ 0, and that above elsewhere.
+    """
+    up = f.coef >= 0
+    slope = np.where(up, lines.slope_below[:, None], lines.slope_above[:, None])
+    rest = f.coef * np.where(up, lines.rest_below[:, None], lines.rest_above[:, None])
+    pre = f.times(slope, size)
+    error = gamma(rest.shape[-1] + 2) * abs(rest).sum(-1)
+    found = Functional(pre.coef, f.const, pre.slack + f.slack + error)
+    return found.shifted(rest.sum(-1))

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, final
 
 import numpy as np
 import torch
-from einops import rearrange
 from torch import Tensor
 
 from tl_dyck.certify.exact.balls import (
@@ -26,12 +24,12 @@ from tl_dyck.certify.exact.balls import (
     activation,
     gamma,
     layer_norm,
-    length,
     unit_norm,
 )
+from tl_dyck.certify.exact.symbols import OfBalls, SymbolTable
 from tl_dyck.certify.exact.unembedding import LeastValues, Unembedding, Weights
 from tl_dyck.certify.objectives import Objectives
-from tl_dyck.rnn import TwoLayerRNN
+from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
 
 _MOST_NUMBERS = 4_000_000
 """Arrays of values are kept below this many numbers (32 MB) by working in pieces."""
@@ -59,86 +57,6 @@ class Machine(Protocol):
 
 
 @final
-@dataclass(frozen=True)
-class SymbolTable:
-    """Scores and values that the network gives to each symbol; S symbols, H heads.
-
-    Attributes:
-        network: whose symbols these are.
-        tokens: [S].
-        states: [S].
-        r: residual stream before the block, [S, d_model].
-        attended: what keys, values and queries are made of: ln1(r), or r, [S, d_model].
-    """
-
-    network: Network
-    tokens: IntArray
-    states: IntArray
-    r: Ball
-    attended: Ball
-    _kept: list[tuple[IntArray, Array, Array]] = field(default_factory=list, repr=False)
-
-    @cached_property
-    def key(self) -> Ball:
-        """[S, H, d_head]."""
-        return self.network.project(self.attended, "K")
-
-    @cached_property
-    def value(self) -> Ball:
-        """[S, H, d_head]."""
-        return self.network.project(self.attended, "V")
-
-    @cached_property
-    def _key_lengths(self) -> tuple[Array, Array]:
-        """[H] twice: the largest |key| of any symbol, and its largest error."""
-        mid, rad = (np.sqrt((part**2).sum(-1)).max(0) for part in self.key)
-        return mid, rad
-
-    @cached_property
-    def largest_value(self) -> Array:
-        """[H, d_head]: the largest |v| of any symbol, error included."""
-        largest: Array = self.value.size.max(0)
-        return largest
-
-    @cached_property
-    def value_error(self) -> Array:
-        """[H, d_head]: the largest error of any symbol's value."""
-        error: Array = self.value.rad.max(0)
-        return error
-
-    def take(self, which: IntArray) -> SymbolTable:
-        """Some of the symbols."""
-        tokens, states = self.tokens[which], self.states[which]
-        return SymbolTable(self.network, tokens, states, self.r.at(which), self.attended.at(which))
-
-    def scores(self, queries: IntArray) -> tuple[Array, Array]:
-        """Scores of every symbol for some symbols' queries, and a bound of their errors.
-
-        Returns:
-            [Q, S, H] and [Q, H]; they are kept for `scored`.
-        """
-        scale = self.network.config.attn_scale
-        query, key = self.network.project(self.attended.at(queries), "Q"), self.key
-        # [H, Q, e] @ [H, e, S] -> [H, Q, S] -> [Q, S, H]
-        q_mid, k_mid = query.mid.transpose(1, 0, 2), key.mid.transpose(1, 2, 0)
-        scores: Array = (q_mid @ k_mid).transpose(1, 2, 0) / scale
-        # |q·k - its value| ≤ |q| |δk| + |δq| (|k| + |δk|) + γ |q| |k| (Cauchy-Schwarz), k the
-        # largest
-        q, e_q = (np.sqrt((part**2).sum(-1)) for part in query)
-        k, e_k = self._key_lengths
-        error: Array = q * e_k + e_q * (k + e_k) + gamma(query.mid.shape[-1] + 6) * q * k
-        self._kept[:] = [(queries, scores, error / scale * (1 + 1e-6))]
-        return self._kept[0][1:]
-
-    def scored(self, last: IntArray) -> tuple[IntArray, Array, Array]:
-        """Scores as above, of some symbols [B] at least; and which row is that of each, [B]."""
-        if not self._kept or not np.isin(last, self._kept[0][0]).all():
-            self.scores(np.unique(last))
-        queries, scores, error = self._kept[0]
-        return np.searchsorted(queries, last), scores, error
-
-
-@final
 class Network:
     """The network's functions, batched.
 
@@ -146,16 +64,24 @@ class Network:
         rnn: the network; with a layer below, what comes after its embedding.
         below: the layer below, which makes what is read, and carries the states; None if there is
             none.
+
+    Raises:
+        UnsupportedModelError: logits are capped: their differences are not linear in what is read.
     """
 
     def __init__(self, rnn: TwoLayerRNN, below: Machine | None = None) -> None:
+        if rnn.config.logit_cap is not None:
+            raise UnsupportedModelError(
+                f"unembed: logits are capped at {rnn.config.logit_cap:g}; a cap keeps their order, "
+                "so set cfg.output_logits_soft_cap = -1.0 to decide which is the largest (margins "
+                "are then those before the cap)."
+            )
         if rnn.dtype != torch.float64 or rnn.device.type != "cpu":
             rnn = copy.deepcopy(rnn).to(device="cpu", dtype=torch.float64)
         self.rnn = rnn
         self.config = rnn.config
         self.below = below
-        self._balls: dict[str, Ball] = {}
-        self._maps: dict[str, tuple[Array, Array, Array, Array | None]] = {}
+        self.numbers = OfBalls(rnn)
 
     @classmethod
     def of(cls, rnn: TwoLayerRNN) -> Network:
@@ -185,27 +111,12 @@ class Network:
         return self.weight("W_O")
 
     def affine(self, x: Ball, name: str) -> Ball:
-        """X @ W + b, of "K", "V", "Q", "O", "in" or "out"; heads are side by side."""
-        if name not in self._maps:
-            w, b = self.weight(f"W_{name}").mid, self.weight(f"b_{name}").mid.reshape(-1)
-            if name in "KVQ":
-                w = np.ascontiguousarray(rearrange(w, "head model width -> model (head width)"))
-            w = w.reshape(-1, w.shape[-1])
-            self._maps[name] = w, abs(w), b, length(w.T)[:, 0] if name in "KVQ" else None
-        return x.affine(*self._maps[name])
-
-    def project(self, attended: Ball, name: str) -> Ball:
-        """Keys ("K"), values ("V"), or queries ("Q"): [S, d_model] to [S, H, d_head].
-
-        Queries are not yet divided by attn_scale.
-        """
-        return self.affine(attended, name).reshape(-1, self.config.n_heads, self.config.d_head)
+        """X @ W + b; see `OfBalls.affine`."""
+        return self.numbers.affine(x, name)
 
     def weight(self, name: str) -> Ball:
         """A weight of the RNN."""
-        if name not in self._balls:
-            self._balls[name] = Ball.exact(getattr(self.rnn, name).numpy())
-        return self._balls[name]
+        return self.numbers.weight(name)
 
     def norm(self, name: str, x: Ball) -> Ball:
         """ln1, ln2 or ln_final."""
@@ -223,13 +134,13 @@ class Network:
         """Tabulate embeddings, keys, values and queries."""
         if self.below is not None:
             r = self.below.residual(tokens, states)
-            return SymbolTable(self, tokens, states, r, self.norm("ln1", r))
+            return SymbolTable(self.numbers, tokens, states, r, self.norm("ln1", r))
         with torch.no_grad():
             embedded = self.rnn.embed(torch.from_numpy(tokens), torch.from_numpy(states)).numpy()
         r = Ball(
             embedded, np.asarray(UNIT * abs(embedded), dtype=np.float64)
         )  # at most one addition: W_E + W_pos
-        return SymbolTable(self, tokens, states, r, self.norm("ln1", r))
+        return SymbolTable(self.numbers, tokens, states, r, self.norm("ln1", r))
 
     def attention_output(self, z: Ball) -> Ball:
         """Σ_h z^h W_O^h + b_O, from z as [..., H * d_head]."""
@@ -247,9 +158,17 @@ class Network:
         if self.config.ln_mid is not None:
             resid = unit_norm(resid, self.config.ln_mid)
         if self.config.act_fn is not None:
-            pre = self.affine(self.norm("ln2", resid), "in")
-            resid = resid.plus(self.affine(activation(pre, self.config.act_fn), "out"))
+            resid = resid.plus(self.affine(self.hidden(self.norm("ln2", resid)), "out"))
         return self.norm("ln_final", resid)
+
+    def hidden(self, normed: Ball) -> Ball:
+        """The MLP's hidden layer, of what it reads."""
+        assert self.config.act_fn is not None
+        pre = self.affine(normed, "in")
+        if not self.config.gated:
+            return activation(pre, self.config.act_fn)
+        gate = activation(self.affine(normed, "gate"), self.config.act_fn)
+        return gate.times(pre).plus(self.weight("b_post"))
 
     def largest_read(self, table: SymbolTable, last: IntArray) -> Ball:
         """All that the unembedding can read after any string of some symbols, [1, d_model].

@@ -142,7 +142,7 @@ def sweep(graph: StringGraph, costs: Costs) -> ShortestPaths:
 
 
 def extremes(
-    graph: StringGraph, symbols: Array, groups: IntArray, allowed: BoolArray | None = None
+    graph: StringGraph, symbols: Array, groups: IntArray | int, allowed: BoolArray | None = None
 ) -> tuple[Array, Array]:
     """The least and the greatest cost of any string of a group, for B costs of symbols, [S, B].
 
@@ -162,7 +162,7 @@ def extremes(
     bundles = np.concatenate(
         [_least_of_bundles(graph, least), -_least_of_bundles(graph, most, np.maximum)], axis=1
     )
-    _close(graph, bundles, np.tile(groups, 2), np.inf)
+    _close(graph, bundles, np.tile(np.broadcast_to(groups, symbols.shape[1]), 2), np.inf)
     # the greatest is minus the least of the negated costs: [least of B | -greatest of B]
     both = _to_go(graph, bundles)[graph.root]
     return both[: symbols.shape[1]], -both[symbols.shape[1] :]

@@ -10,6 +10,7 @@ import numpy as np
 
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, gamma
 from tl_dyck.certify.exact.functional import Functional, Linear
+from tl_dyck.certify.exact.gated import Gated
 from tl_dyck.certify.exact.mlp import Mlp
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.region import Region
@@ -100,7 +101,8 @@ class Readout:
                 normed = Normed(stage, factor=1 / config.d_model, eps=config.eps, floor=0.0)
             if config.ln2 == "ln":
                 scale, shift = network.weight("ln2_w"), network.weight("ln2_b")
-            stage = Mlp(network, region, stage, normed, scale, shift)
+            kind = Gated if config.gated else Mlp
+            stage = kind(network, region, stage, normed, scale, shift)
         self.stage = stage
         self.square = SquareRange(stage) if config.ln_final is not None else None
 

@@ -22,7 +22,8 @@ import torch
 from numpy.typing import NDArray
 
 from tl_dyck.certify.exact.balls import SINGLE, Array, IntArray, gamma
-from tl_dyck.certify.exact.network import Network, SymbolTable, weights_error
+from tl_dyck.certify.exact.network import Network, weights_error
+from tl_dyck.certify.exact.symbols import SymbolTable
 from tl_dyck.certify.exact.unembedding import Unembedding
 from tl_dyck.reading.activations import ACTIVATIONS
 
@@ -114,7 +115,8 @@ def _ended(n: Singles, error: Array) -> Singles:
 
 def is_plain(network: Network) -> bool:
     """Whether its readout has none but these steps."""
-    return network.config.ln_c is None and network.config.ln_mid is None
+    config = network.config
+    return config.ln_c is None and config.ln_mid is None and not config.gated
 
 
 @final

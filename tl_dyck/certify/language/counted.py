@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, gamma
-from tl_dyck.certify.exact.network import Network, SymbolTable
+from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.symbols import SymbolTable
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError

@@ -36,7 +36,7 @@ from tl_dyck.rnn import RNNConfig
 
 def has_form(config: RNNConfig) -> bool:
     """Whether a network's objectives are of the form above."""
-    plain = config.ln2 is None and config.ln_final is None
+    plain = config.ln2 is None and config.ln_final is None and not config.gated
     one_norm = config.ln_c is None or config.ln_mid is None
     return config.n_heads == 1 and plain and one_norm and config.act_fn in (None, "relu")
 

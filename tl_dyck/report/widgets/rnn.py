@@ -45,8 +45,8 @@ def rnn_steps(rnn: Any, text: str | Int[Tensor, " pos"]) -> Widget:
     ids = tokens[0].cpu()
     string = check_readable(text_of(ids.tolist(), token_texts(machine, ids, language), language))
     with torch.no_grad():
-        r = machine.embed(tokens, machine.states(tokens))
-        scores = torch.einsum("qhe,khe->hqk", machine.query(r)[0], machine.key(r)[0]).double().cpu()
+        states = machine.states(tokens)
+        scores = machine.scores(machine.embed(tokens, states), states)[0].double().cpu()
         logits = machine(tokens)[0].double().cpu()
     scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf)
     sums = scores.logsumexp(-1)

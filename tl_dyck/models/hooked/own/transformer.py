@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,13 @@ _ASKED_FOR = {
     "hook_attn_in": ("use_attn_in", "use_attn_in"),
     "hook_mlp_in": ("use_hook_mlp_in", "use_hook_mlp_in"),
 }
+
+
+class Output(NamedTuple):
+    """What ``return_type="both"`` gives: logits, and the loss."""
+
+    logits: Tensor
+    loss: Tensor
 
 
 class HookedTransformer(TextMethods, WeightMethods, Base):
@@ -103,6 +110,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
         shortformer_pos_embed: None = None,
         attention_mask: Tensor | None = None,
         stop_at_layer: int | None = None,
+        past_kv_cache: None = None,
     ) -> Any:
         """Run the model.
 
@@ -110,7 +118,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
             input: strings, tokens ``[batch, pos]`` or, with `start_at_layer`, the residual stream
                 ``[batch, pos, d_model]``.
             return_type: "logits" ``[batch, pos, d_vocab_out]``, "loss" (mean cross-entropy of the
-                next token), or None for nothing.
+                next token), "both" of these, as a pair with these names, or None for nothing.
             loss_per_token: whether the loss is ``[batch, pos − 1]`` instead.
             prepend_bos: for strings; the default is the configuration's.
             padding_side: for strings; the default is the tokenizer's.
@@ -120,12 +128,16 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
             attention_mask: 1 where a token is no padding ``[batch, pos]``; by default padding is
                 looked for where it matters, on the left.
             stop_at_layer: block before which to stop, and to return the residual stream.
+            past_kv_cache: None, for whole strings are read.
 
         Raises:
             UnknownNameError: no such `return_type`.
+            ValueError: there is a `past_kv_cache`.
         """
-        if return_type not in ("logits", "loss", None):
-            raise unknown_name("return_type", return_type, ("logits", "loss"))
+        if return_type not in ("logits", "loss", "both", None):
+            raise unknown_name("return_type", return_type, ("logits", "loss", "both"))
+        if past_kv_cache is not None:
+            raise ValueError("this model reads whole strings, without a past_kv_cache; give None")
         with LocallyOverridenDefaults(self, prepend_bos=prepend_bos, padding_side=padding_side):
             if start_at_layer is None:
                 residual, tokens, _, attention_mask = self.input_to_embed(
@@ -151,7 +163,8 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
             if return_type == "logits":
                 return logits
             assert tokens is not None, "tokens must be passed for a loss from start_at_layer on"
-            return self.loss_fn(logits, tokens, attention_mask, per_token=loss_per_token)
+            loss = self.loss_fn(logits, tokens, attention_mask, per_token=loss_per_token)
+            return loss if return_type == "loss" else Output(logits, loss)
 
     def input_to_embed(
         self,

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from transformer_lens import FactoredMatrix
 from transformer_lens.utilities import composition_scores
-from transformer_lens.weight_processing import ProcessWeights
 
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.models.hooked.own.layers import LayerNorm, LayerNormPre
@@ -140,6 +139,9 @@ class WeightMethods:
                 values.
         """
         fold_ln = fold_ln and self.cfg.normalization_type == "LN"
+        # on TransformerLens 4 this loads every architecture that it has adapters for
+        from transformer_lens.weight_processing import ProcessWeights
+
         processed = ProcessWeights.process_weights(
             {name: value.clone() for name, value in state_dict.items()},
             self.cfg,

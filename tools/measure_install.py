@@ -1,0 +1,154 @@
+"""What an installation brings, measured in an empty environment: megabytes, seconds, packages.
+
+    python tools/measure_install.py                # this repository, PyTorch's build for the CPU
+    python tools/measure_install.py --index ""     # without that index
+    python tools/measure_install.py --source dist/tl_dyck-0.1.0-py3-none-any.whl --json
+
+Nothing is taken from pip's cache. It needs the network, and says so in a line where there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CPU = "https://download.pytorch.org/whl/cpu"
+#: What pip says where an index cannot be reached.
+_UNREACHED = re.compile(r"NewConnection|NameResolution|ConnectTimeout|ProxyError|refused")
+_DOWNLOADED = re.compile(r"^\s*Downloading \S+ \(([\d.]+) (B|kB|MB|GB)\)", re.MULTILINE)
+_UNSAID = re.compile(r"^\s*Downloading \S+$", re.MULTILINE)  # an index that does not say how much
+_MEGABYTES = {"B": 1e-6, "kB": 1e-3, "MB": 1.0, "GB": 1e3}
+
+
+class NotInstalledError(Exception):
+    """Nothing was installed; one line says why."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What came of it.
+
+    Attributes:
+        megabytes: what the environment takes more than before, in files.
+        downloaded: what was fetched, in megabytes, as pip says; None if an index does not.
+        seconds: of the processor, while it was installed.
+        wall_seconds: by the clock.
+        packages: how many there are now besides those of an empty environment.
+    """
+
+    megabytes: float
+    downloaded: float | None
+    seconds: float
+    wall_seconds: float
+    packages: int
+
+    def __str__(self) -> str:
+        fetched = "?" if self.downloaded is None else f"{self.downloaded:,.0f}"
+        return (
+            f"{fetched} MB downloaded, {self.megabytes:,.0f} MB on disk, "
+            f"{self.packages} packages, {self.seconds:.0f} s of CPU time "
+            f"({self.wall_seconds:.0f} s by the clock)"
+        )
+
+
+def measure(source: str, index: str = "", more: Sequence[str] = ()) -> Installed:
+    """Install into an empty environment, which is removed again.
+
+    Args:
+        source: what pip is given: a folder, a wheel, a name.
+        index: an index to look in as well; "" for none.
+        more: other options of pip.
+
+    Raises:
+        NotInstalledError: pip could not; the network may be absent.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder, "empty")
+        venv.create(home, with_pip=True)
+        python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        size, packages = _size(home), _packages(python)
+        command = [str(python), "-m", "pip", "install", "--no-cache-dir", source, *more]
+        command += ["--extra-index-url", index] if index else []
+        began, used = time.perf_counter(), _used()
+        run = subprocess.run(command, capture_output=True, text=True, env=_environment())
+        wall_seconds, seconds = time.perf_counter() - began, _used() - used
+        if run.returncode:
+            raise NotInstalledError(why(run.stdout + run.stderr))
+        return Installed(
+            megabytes=(_size(home) - size) / 1e6,
+            downloaded=downloads(run.stdout),
+            seconds=seconds,
+            wall_seconds=wall_seconds,
+            packages=len(_packages(python) - packages),
+        )
+
+
+def downloads(said: str) -> float | None:
+    """The megabytes that pip says it fetched; None if it does not say it of all."""
+    sizes = (float(number) * _MEGABYTES[unit] for number, unit in _DOWNLOADED.findall(said))
+    return None if _UNSAID.search(said) else sum(sizes)
+
+
+def _environment() -> dict[str, str]:
+    """Of this process, without what would make the environment less empty."""
+    left_out = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    found = {name: value for name, value in os.environ.items() if name not in left_out}
+    return found | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_PROGRESS_BAR": "off"}
+
+
+def _used() -> float:
+    """Seconds of the processor that finished children took."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def _size(folder: Path) -> int:
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(path.stat().st_size for path in files)
+
+
+def _packages(python: Path) -> set[str]:
+    command = [str(python), "-m", "pip", "list", "--format", "json"]
+    listed = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=_environment()
+    ).stdout
+    return {each["name"] for each in json.loads(listed)}
+
+
+def why(said: str) -> str:
+    """Why pip could not install, in a line, of what it said."""
+    if _UNREACHED.search(said):
+        return "no network: the package index cannot be reached, so nothing was measured"
+    lines = [line for line in said.splitlines() if line.startswith("ERROR")] or ["pip failed"]
+    return f"nothing was measured: {lines[-1]}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--source", default=str(ROOT), help="what pip is given")
+    parser.add_argument("--index", default=CPU, help='another index; "" for none')
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args(arguments)
+    try:
+        found = measure(options.source, options.index)
+    except NotInstalledError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(json.dumps(asdict(found)) if options.json else found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
