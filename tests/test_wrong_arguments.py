@@ -40,7 +40,10 @@ def said_by(module: ModuleType, *arguments: str) -> str:
     with tempfile.TemporaryFile("w+") as said:
         if os.environ.get("TL_DYCK_TEST_TYPES") == "1" or not hasattr(os, "fork"):
             command = [sys.executable, "-m", module.__name__, *arguments]
-            subprocess.run(command, stdout=said, stderr=said, timeout=PATIENCE, cwd=ROOT)
+            done = subprocess.run(
+                command, stdout=said, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, cwd=ROOT
+            )
+            said.write(done.stderr if done.returncode else "")
         elif (child := os.fork()) == 0:
             os.dup2(said.fileno(), 1)
             sys.stdout = sys.stderr = open(1, "w", closefd=False)  # noqa: SIM115
