@@ -232,7 +232,7 @@ def test_the_least_of_a_linear_bound_is_that_of_its_recipe(
     finite = np.arange(n) > 0
     for _ in range(2):
         bound = LinearBound(directions, constant, np.ones(n), np.ones(n), finite)
-        found = minimise_bound(region, bound, region.centre)
+        found = minimise_bound(region, bound)
         for item, k in itertools.product(range(n), range(K)):
             d, c = exact(directions[item, k]), Fraction(float(constant[item, k]))
             t = (d * exact(region.centre[item])).sum(-1)

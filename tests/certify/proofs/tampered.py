@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
@@ -141,7 +143,23 @@ IN_LANGUAGE = {
     "next(nodes, None) is None": Tampered(LANGUAGE, tree(LEAF + 1, times=4)),
     "0 <= node < len(low)": Tampered(LANGUAGE, tree(5, 0, 0, 0), "not proved: unreadable"),
     "low[node] < high[node]": Tampered(LANGUAGE, tree(0, LEAF + 1, LEAF + 1, LEAF + 1)),
-    "winner in may": Tampered(LANGUAGE, all_of({"claim": "closing_only"}, tree(LEAF))),
+    "winner in may": Tampered(
+        small(too_large.language, 2, k=2),
+        all_of(
+            {"claim": "closing_only"},
+            tree(LEAF, times=2),
+            lambda facts, arrays: arrays.update(b_U=np.eye(1, 5, dtype=np.uint8)[0]),
+        ),
+    ),
+    "sizes['o'] >= 2": Tampered(
+        LANGUAGE,
+        all_of(
+            tree(LEAF, times=3),
+            lambda facts, arrays: arrays.update(
+                {name: arrays[name][..., :1] for name in ("W_U", "b_U")}
+            ),
+        ),
+    ),
     "form.settles": Tampered(LANGUAGE, floats(b_U=(slice(None), 1.0))),
     "stat.S_ISREG": Tampered(LANGUAGE, {}, "not proved: altered", lambda _: os.devnull),
     "found.st_size <= most": Tampered(LANGUAGE, how=trailing),
@@ -167,7 +185,18 @@ def times(name: str) -> Callable[[Facts, Arrays], Any]:
     return lambda facts, arrays: arrays.update({name: arrays[name] * (1 + 1e-9)})
 
 
+def capped(folder: Path) -> list[Path]:
+    """An exported RNN beside another, whose scores it caps; all else is the same."""
+    other = folder.with_name("capped")
+    shutil.copytree(folder, other, dirs_exist_ok=True)
+    said = json.loads((other / "rnn.json").read_text())
+    said["config"]["score_cap"] = 9.0
+    (other / "rnn.json").write_text(json.dumps(said))
+    return [other]
+
+
 IN_MODEL = {
+    "theirs.get(name": Tampered("edits", how=capped),
     "hashlib.sha256(data)": Tampered("little", {"model": "0" * 64}),
     "theirs[name] == (facts": Tampered(
         "little", lambda f, _: f.update(attn_scale=f["attn_scale"] * (1 + 1e-9))
@@ -217,6 +246,7 @@ IN_AUTOMATON = {
 
 IN_EDITS = {
     "facts['format'] in": Tampered(EDITS, {"format": "tl_dyck.edits/1"}),
+    "net.n_logits > 1": Tampered(small(too_large.edits, 1, o=1), then="not proved: unreadable"),
     "next(nodes, None) is None": Tampered(EDITS, tree(check_edits.BOUND, 0, times=2)),
     "type(target) is int": Tampered(EDITS, {"target": 0.0}, "not proved: unreadable"),
     "0 <= target < net.n_logits": Tampered(
@@ -281,9 +311,7 @@ IN_TWO_LAYERS = {
     "facts['format'] == FORMAT": Tampered(TWO, {"format": "x"}),
     "next(numbers, None) is None": Tampered(TWO, tree(check_two_layers.BOUND, 0, 0, times=4)),
     "0 <= node < len(allowed)": Tampered(TWO, tree(9), "not proved: unreadable"),
-    "winner in (range(n)": Tampered(
-        TWO, all_of({"claim": "closing_only"}, tree(check_two_layers.BOUND, 0, 0))
-    ),
+    "winner in (range(n)": Tampered(small(too_large.two_layers, 2, k=2), {"claim": "closing_only"}),
     "each.wins": Tampered(TWO, floats(**{"1__b_U": (slice(None), 1.0)})),
     "len(one) + len(two) == len(weights)": Tampered(TWO, second("2.b_U", (3,))),
     "[each['state'] for each in configs]": Tampered(
