@@ -72,7 +72,7 @@ def test_every_command_has_it():
         ] or [command]
 
     found = leaves(COMMAND)
-    assert len(found) == 22
+    assert len(found) == 23
     for command in found:
         assert "--json" in [name for each in command.params for name in each.opts], command.name
 

@@ -24,8 +24,9 @@ from tl_dyck.tasks import DyckTask
 pytestmark = pytest.mark.filterwarnings("ignore:HookedTransformer is deprecated")
 
 
-LEAST = 0.4
-"""Share answered where all is said; the rest asks two layers for an RNN, automata for a stack, …"""
+LEAST = 0.35
+"""Share answered where all is said; the rest asks for what RMS is refused, two layers for an RNN,
+automata for a stack, sets for a proof, …"""
 
 
 def _automaton(o: Oracle) -> bool:

@@ -153,7 +153,6 @@ STACK = {
     "pair_drift": lambda m, t: pair_drift(m),
     "accuracy_at_length": lambda m, t: accuracy_at_length(m),
     "certify_dyck": lambda m, t: certify_dyck(m, t),
-    "sample_error": lambda m, t: sample_error(m, t, 4, n=10),
     "the space 'pairs' ": lambda m, t: parse_space("pairs:1", language=t.language),
     "the playground": lambda m, t: write_playground([m], "page.html"),
     "a study": lambda m, t: run_study(StudyConfig(task=t.name), "folder"),

@@ -38,6 +38,8 @@ RETURNED = {
     "certify.language.PrefixFound",
     "certify.language.SampledError",
     "judge.Case",
+    "language.StringList",
+    "tasks.StringAccuracy",
     "judge.Fact",
     "judge.HeadTruths",
     "judge.Judgement",

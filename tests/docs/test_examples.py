@@ -42,9 +42,9 @@ MEANT = {
 
 
 class Run(NamedTuple):
-    """How an example is run: with further words, which come last and so win; its exit statuses.
+    """How an example is run: further options, in place of the same ones; its exit statuses.
 
-    Where an option is repeatable, what comes last does not win: other words for some of its own.
+    Where an option is repeatable: other words for some of its own.
     """
 
     more: str = ""
@@ -244,6 +244,7 @@ def place(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shuffled = results / "train" / "shuffle-dyck" / "gpt" / "seed-0"
     train("gpt", "shuffle-dyck", options=options, folder=shuffled, progress=False)
     (path / "prefixes.txt").write_text("(()\n[\n")
+    (path / "dev.txt").write_text("( ) END\n")
     (path / "corpus").mkdir()
     (path / "corpus" / "train.tsv").write_text("good film\t1\nbad film\t0\n" * 5)
     (path / "corpus" / "dev.tsv").write_text("good\t1\nbad\t0\n")
@@ -260,11 +261,27 @@ def words_of(line: str) -> list[str]:
     return [MEANT.get(word, word) for word in shlex.split(line)[1:]]
 
 
+#: Options of two names.
+LONG = {"-n": "--length", "-o": "--out", "-j": "--jobs"}
+
+
+def without(words: list[str], more: list[str]) -> list[str]:
+    """The words but for the options that are given again, each with its value."""
+    again = {LONG.get(word, word) for word in more if word.startswith("-")}
+    left = iter(words)
+    return [
+        word
+        for word in left
+        if not (word.startswith("-") and LONG.get(word, word) in again and next(left))
+    ]
+
+
 @pytest.mark.parametrize("line", RUN)
 def test_an_example_runs(place: Path, monkeypatch: pytest.MonkeyPatch, line: str):
     monkeypatch.chdir(place)
     how = RUN[line]
-    done = call(*words_of(line.replace(*how.instead)), *shlex.split(how.more))
+    more = shlex.split(how.more)
+    done = call(*without(words_of(line.replace(*how.instead)), more), *more)
     assert done.exit_code in how.status, done.output
     assert "Error" not in done.stderr
 

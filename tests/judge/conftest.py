@@ -6,4 +6,4 @@ from functools import lru_cache
 
 from tl_dyck.judge import cases
 
-cases._made = lru_cache(maxsize=None)(cases._made.__wrapped__)
+cases._make_once = lru_cache(maxsize=None)(cases._make_once.__wrapped__)

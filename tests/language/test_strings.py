@@ -16,7 +16,7 @@ from tl_dyck.kit import files
 from tl_dyck.kit.files import CorruptFileError, MissingFileError, read_each_line
 from tl_dyck.language import strings as of_files
 from tl_dyck.language.checks import DyckStringError
-from tl_dyck.language.strings import StringList, as_strings
+from tl_dyck.language.strings import as_strings, joined
 
 LETTERS = DyckLanguage(2, 3, brackets=("(a", "a)", "(b", "b)"))
 WANTED = [[0, 2, 3, 1], [], [2, 3], [0]]
@@ -124,7 +124,7 @@ def test_what_unpacks_to_too_much_is_refused_before_it_is_there(tmp_path: Path) 
 def test_strings_in_batches_are_all_strings_once() -> None:
     rng = random.Random(0)
     strings = [[rng.randrange(4) for _ in range(rng.choice([0, 1, 5, 40]))] for _ in range(200)]
-    kept = StringList.of(SymbolLanguage("letters", tuple("abcd")), strings)
+    kept = joined(SymbolLanguage("letters", tuple("abcd")), strings)
     for most in (1, 30, 1000, 10**6):
         found: dict[int, list[int]] = {}
         for rows, tokens in kept.batches(most):

@@ -324,7 +324,7 @@ class DyckDistribution:
     def _name(self) -> str:
         return f"Dyck({self.language.n_types}, {self.language.max_depth})"
 
-    def refuse_invalid(self, tokens: Tensor) -> None:
+    def refuse_invalid(self, tokens: Int[Tensor, "*batch pos"]) -> None:
         """Raise `DyckStringError` for what is no prefix of the language, with its place."""
         valid = self.language.valid_up_to(tokens)
         if not valid.all():

@@ -42,20 +42,6 @@ class StringList:
     symbols: NDArray[np.uint16] = field(repr=False)
     ends: NDArray[np.int64] = field(repr=False)
 
-    @classmethod
-    def of(cls, language: Language, strings: Iterable[Iterable[int]]) -> StringList:
-        """Of the tokens of each string."""
-        found, ends, total = [], [], 0
-        for string in strings:
-            tokens = np.fromiter(string, dtype=np.uint16)
-            total += len(tokens)
-            if total > MOST_SYMBOLS:
-                raise CorruptFileError(f"there are more than {MOST_SYMBOLS:,} symbols")
-            found.append(tokens)
-            ends.append(total)
-        joint = np.concatenate(found) if found else np.zeros(0, dtype=np.uint16)
-        return cls(language, joint, np.array(ends, dtype=np.int64))
-
     def __len__(self) -> int:
         return len(self.ends)
 
@@ -97,6 +83,20 @@ class StringList:
                 row[1 : 1 + int(lengths[index])] = self[index]
             yield rows, found
             start += number
+
+
+def joined(language: Language, strings: Iterable[Iterable[int]]) -> StringList:
+    """A list of the tokens of each string."""
+    found, ends, total = [], [], 0
+    for string in strings:
+        tokens = np.fromiter(string, dtype=np.uint16)
+        total += len(tokens)
+        if total > MOST_SYMBOLS:
+            raise CorruptFileError(f"there are more than {MOST_SYMBOLS:,} symbols")
+        found.append(tokens)
+        ends.append(total)
+    symbols = np.concatenate(found) if found else np.zeros(0, dtype=np.uint16)
+    return StringList(language, symbols, np.array(ends, dtype=np.int64))
 
 
 @checked
@@ -146,7 +146,7 @@ def read_strings(file: str | Path, language: Any, *, end: str = "END") -> String
                     f"line {number} of {str(file)!r}: {one_line(error)}"
                 ) from error
 
-    found = StringList.of(known, rows())
+    found = joined(known, rows())
     if not len(found):
         raise CorruptFileError(f"{str(file)!r} has no string: no line has anything on it")
     return found
@@ -176,7 +176,7 @@ def as_strings(strings: Any, language: Any) -> StringList:
     odd = next((each for each in texts if not isinstance(each, str)), None)
     if odd is not None:
         raise WrongTypeError(f"strings must be texts, got {shown(odd)}")
-    return StringList.of(language, map(reader.read, texts))
+    return joined(language, map(reader.read, texts))
 
 
 class _LineReader:

@@ -20,7 +20,7 @@ from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_number, sho
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.strings import as_strings
-from tl_dyck.reading.inputs import check_predicts, hides_bos
+from tl_dyck.reading.inputs import check_finite, check_predicts, hides_bos
 from tl_dyck.reading.predict import LanguageModel, likeliest, predictions
 from tl_dyck.tasks.automaton import AutomatonTask
 from tl_dyck.tasks.dyck import DyckTask, complete_strings
@@ -144,6 +144,7 @@ def accuracy_on(
     if threshold is not None and claim != "allowed":
         raise WrongValueError(f"claim {claim!r} has no threshold, which is {shown(threshold)}")
     above = check_number("threshold", 0.0 if threshold is None else threshold)
+    check_finite(model)
     task = _task(model, strings, task)
     known = as_strings(strings, task.language)
     check_predicts(model, task.language)
