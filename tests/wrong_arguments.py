@@ -102,7 +102,7 @@ def told(error: Exception) -> str | None:
 TASK = load_task("dyck-2-4")
 LANGUAGE, LAW = TASK.language, TASK.distribution
 #: Where None is an answer, or another argument has to be given.
-NONE_INTEGERS = {"seed", "padding", "layer", "head"}
+NONE_INTEGERS = {"seed", "bos", "padding", "layer", "head"}
 
 
 def integers() -> Iterator[tuple[Callable[..., Any], dict[str, Any]]]:

@@ -30,7 +30,7 @@ from tl_dyck.models.config import DTYPES, RECORDING, DyckTransformerConfig
 from tl_dyck.models.foreign import NotCarriedError, as_hooked, can_be_hooked, same_logits
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.state_dicts import SIZES, option_shapes
-from tl_dyck.reading.decoder import hooked_at, odd_options, odd_scores
+from tl_dyck.reading.decoder import departures, hooked_at, odd_options
 from tl_dyck.reading.inputs import check_placed, unwrapped, warn_of_first
 
 
@@ -130,9 +130,11 @@ def _bare(model: Any) -> Any:
             f"a hook at {hooked} may change what this model computes, and hooks of a model without "
             "BOS stay behind; model.reset_hooks(including_permanent=True) removes it"
         )
-    odd = [*odd_scores(model.cfg)]
-    if odd and model.cfg.attention_dir == "causal":
-        raise NotCarriedError(f"a model without BOS comes in if it is plain; this one has {odd[0]}")
+    for where, what in departures(model):
+        if not what.startswith("bidirectional"):
+            raise NotCarriedError(
+                f"a model without BOS comes in if it is a plain decoder; {where}: {what}"
+            )
     return same_logits(with_bos(model), model, model, first=model.cfg.d_vocab)
 
 
