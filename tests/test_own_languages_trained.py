@@ -38,7 +38,6 @@ from tl_dyck import (
     register_task,
     run_study,
     run_sweep,
-    sample_error,
     save_model,
     stack_likeness,
     train,

@@ -78,6 +78,8 @@ HERE: dict[str, set[str]] = {
     "text.TextConfig.encode.text": TEXTS,  # words that it does not know
     "judge.Suite.key": {"zero", "huge"},
     "rnn.RNNConfig.predicts": {"zero"},
+    "language.StringList.batches.tokens": {"huge"},  # at a time
+    "read_strings.end": TEXTS,
     # a number that no token has
     "certify.Symbols.silent": NUMBERS,
     "certify.Symbols.unknown": NUMBERS,
@@ -119,3 +121,5 @@ def is_right(each: Public, parameter: inspect.Parameter, label: str) -> bool:
 OPAQUE = {"Registry.resolve.named", "Registry.include.item"}
 #: Read where a method hands it back.
 OPAQUE |= {"judge.WithError.values", "judge.WithError.error"}
+#: Strings of any shape; whatever has a language.
+OPAQUE |= {"AutomatonTask.states_of.tokens", "read_strings.language"}

@@ -56,6 +56,12 @@ def language() -> Any:
     return task().language
 
 
+def strings_file() -> Path:
+    file = Path(tempfile.mkdtemp(), "strings.txt")
+    file.write_text("[]\n")
+    return file
+
+
 @cache
 def config() -> Any:
     return tl_dyck.get_config("gpt", task(), n_layers=1, n_heads=2, d_model=8, n_ctx=20)
@@ -386,6 +392,7 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "AutomatonTask": {name: (lambda value=value: value) for name, value in AUTOMATON.items()},
     "AutomatonTask.counted_positions": {"tokens": lambda: torch.tensor([[2, 0, 1]])},
     "AutomatonTask.next_token_probs": {"tokens": lambda: torch.tensor([[2, 0, 1]])},
+    "read_strings": {"file": strings_file, "language": language},
     "accuracy_on": {"strings": lambda: ["[]"], "task": lambda: "dyck-2-4"},
     "language.StringList": {
         "language": language,

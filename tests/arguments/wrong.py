@@ -19,10 +19,15 @@ SECONDS = 20  # of work: a busy machine makes no call late
 MANY = 2_000_000
 #: Where what is wrong is only found out from something else, which the message names.
 VAGUE = (
-    *("AutomatonTask", "as_bridge", "DyckTransformerConfig.from_saved", "attention_variation"),
+    *(
+        "AutomatonTask",
+        "as_bridge",
+        "DyckTransformerConfig.from_saved",
+        "attention_variation",
+    ),
     *("prove_edits", "certify.word_space", "models.construct.twins", "rnn.RNNConfig.from_dict"),
     *("report.widgets.attention_seeds", "text.TextRecipe.from_dict", "text.TextConfig.from_dict"),
-    "text.SentencesExperiment.prepare",
+    *("accuracy_on", "text.SentencesExperiment.prepare"),
     "studies.Study.certificate_patterns",
     *("training.DriftRegularizer.check", "studies.TrainExperiment.prepare"),
 )

@@ -78,7 +78,7 @@ class StringList:
             several *= np.arange(1, len(several) + 1)
             number = max(1, int(np.searchsorted(several, most, side="right")))
             rows = order[start : start + number]
-            found = torch.full((len(rows), 1 + int(lengths[rows[-1]])), bos)
+            found = torch.full((len(rows), 1 + int(lengths[rows[-1]])), bos, device="cpu")
             for row, index in zip(found, rows.tolist(), strict=True):
                 row[1 : 1 + int(lengths[index])] = self[index]
             yield rows, found
