@@ -161,7 +161,7 @@ class Vocabulary:
         return torch.tensor([*self.ids, *rest])
 
     @checked
-    def to_model(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
+    def to_model(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch theirs"]:
         """From our ids to the model's; BOS is padding wherever only BOS follows, but at the start.
 
         Of a model without BOS it is left out there: what comes back is one position shorter.
@@ -198,7 +198,7 @@ class Vocabulary:
         return torch.tensor(ids, device=tokens.device)[rest]
 
     @checked
-    def to_ours(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
+    def to_ours(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch ours"]:
         """From the model's ids to ours; padding becomes BOS, which is put before what has none.
 
         Raises:
