@@ -24,8 +24,8 @@ from tl_dyck.tasks import DyckTask
 pytestmark = pytest.mark.filterwarnings("ignore:HookedTransformer is deprecated")
 
 
-LEAST = 0.35
-"""Share answered where all is said; the rest asks for what RMS is refused, two layers for an RNN,
+LEAST = 0.5
+"""Share answered where all is said and no norm is refused; the rest asks two layers for an RNN,
 automata for a stack, sets for a proof, …"""
 
 
@@ -172,9 +172,10 @@ def outcomes(rows: list[tuple[Any, ...]]) -> list[str]:
 
 
 def printed(rows: list[tuple[Any, ...]], found: list[str]) -> float:
-    """Print the table; the share that is answered where all is said of ids and logits."""
-    kind = list(FACTORS).index("kind")
-    said = [each for row, each in zip(rows, found, strict=True) if row[kind] in SAID]
+    """Print the table; the share that is answered where all is said, and the norm is not RMS."""
+    kind, norm = map(list(FACTORS).index, ("kind", "norm"))
+    cells = zip(rows, found, strict=True)
+    said = [each for row, each in cells if row[kind] in SAID and row[norm] != "RMS"]
     share = said.count("answered") / len(said)
     print(f"{len(rows):,} cells; {share:.1%} answered where all is said")
     for reason, number in Counter(found).most_common():
