@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from pathlib import Path
 from typing import Annotated
@@ -44,11 +45,13 @@ def accuracy(
     place = usable_device(device)
     loaded = load_models(models, only, place)
     known = None if task is None else load_task(task)
+    read = functools.cache(lambda language: read_strings(file, language, end=end))
     rows = []
     for each in loaded:
         of = known or trained_task(each.folder, each.model)
-        strings = read_strings(file, of, end=end)
-        found = accuracy_on(each.model, strings, of, claim=claim, threshold=threshold, device=place)
+        found = accuracy_on(
+            each.model, read(of.language), of, claim=claim, threshold=threshold, device=place
+        )
         yield Text(each.name, style="bold")
         yield str(found)
         values = {name: getattr(found, name) for name in ("accuracy", "whole", "places", "strings")}

@@ -168,7 +168,8 @@ def check_distinct(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
 def not_finite(weights: Mapping[str, Any]) -> str | None:
     """What is wrong with tensors that are no finite numbers, in words; None if all are."""
     for name, weight in weights.items():
-        if not bool(weight.isfinite().all()):
+        # a finite sum has finite terms, and costs a fraction; one that is not may have overflowed
+        if not math.isfinite(weight.detach().sum()) and not bool(weight.isfinite().all()):
             return f"weight {name} holds nan or infinite values"
     return None
 

@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from tl_dyck.reading.norms import NORMS
 from tl_dyck.reading.positions import POSITIONS
 from tl_dyck.rnn.config import RNNConfig
 
@@ -124,8 +125,7 @@ class OfTensors:
 
     def rms(self, x: Tensor) -> Tensor:
         """See `Numbers`."""
-        mean: Tensor = x.pow(2).mean(-1, keepdim=True)
-        return x / (mean + float(self.machine.config.eps)).sqrt()
+        return NORMS["RMSPre"](x, float(self.machine.config.eps))
 
     def swapped(self, x: Tensor) -> Tensor:
         """See `Numbers`."""

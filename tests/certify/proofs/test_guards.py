@@ -22,14 +22,12 @@ import pytest
 
 from tests.certify.proofs.common import CHECKERS
 from tests.certify.proofs.tampered import TABLES
-from tests.certify.proofs.test_two_layer_proofs import ONE, N, a_model, tie
+from tests.certify.proofs.test_two_layer_proofs import make
 from tl_dyck.certify import (
     check_language,
     check_model,
 )
-from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import pack
-from tl_dyck.models import save_model
 
 # --- guards ---------------------------------------------------------------------------------------
 
@@ -126,10 +124,7 @@ def without(guard: Guard) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A proof of two layers, and its model."""
-    folder = tmp_path_factory.mktemp("two")
-    tie(model := a_model(0, 0), ONE, 1e-3)
-    save_model(model, folder / "model")
-    return prove_language(model, ONE, N).save(folder / "a.proof"), folder / "model"
+    return make(tmp_path_factory.mktemp("two"))
 
 
 def plain(source: str) -> str:

@@ -224,13 +224,16 @@ def test_activations_hold_what_lies_between(mid: float, rad: float, side: float)
         assert ball.low[0, 0] <= exact <= ball.high[0, 0]
 
 
-@pytest.fixture(scope="module")
-def little(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def make(folder: Path) -> tuple[Path, Path]:
     """A proof of several parts, of a margin of 0.001, and its model."""
-    folder = tmp_path_factory.mktemp("l")
     tie(model := a_model(0, 0), ONE, 1e-3)
     save_model(model, folder / "model")
     return prove_language(model, ONE, N).save(folder / "a.proof"), folder / "model"
+
+
+@pytest.fixture(scope="module")
+def little(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return make(tmp_path_factory.mktemp("l"))
 
 
 def test_a_proof_stands_by_itself(little: tuple[Path, Path], tmp_path: Path) -> None:
