@@ -255,8 +255,8 @@ def test_dead_logits_change_nothing(outputs, predicts, tmp_path):
 @pytest.mark.parametrize(
     ("d_vocab_out", "outputs", "said"),
     [
-        (10, None, "10 logits for 8 ids, and nothing says which is of which; pass adopt"),
-        (6, None, "6 logits for 8 ids, and nothing says which is of which; pass adopt"),
+        (10, None, "10 logits for 8 ids, and nothing says which is of which; pass outputs"),
+        (6, None, "6 logits for 8 ids, and nothing says which is of which; pass outputs"),
         (10, range(8), "each of the 10 logits which id it is of, None if of none, but 8 are given"),
         (5, [1, 2, 3, 4, 5, None], "each of the 5 logits .* but more are given"),
         (5, [5, 4, 3, 2, 8], "id of outputs must be at most 7, got 8"),

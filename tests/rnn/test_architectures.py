@@ -15,7 +15,7 @@ from tests.certify.language.test_automata import brute, check, cumulative_sum
 from tests.certify.oracles import brute_force
 from tests.models.test_foreign import tokenizer
 from tests.rnn.architectures import ARCHITECTURES, built, named
-from tl_dyck import load_task
+from tl_dyck import Vocabulary, VocabularyError, accuracy_on, construct, load_task
 from tl_dyck.certify import (
     Duplicate,
     PerturbationSpace,
@@ -145,6 +145,65 @@ def test_capped_logits_are_run_and_not_decided() -> None:
     assert "prefixes were run" in found.reason
     assert (found.status, found.wrong) == ("refuted", wrong)
     assert found.margin.high == pytest.approx(min(least), abs=1e-5)
+
+
+#: Ids of [ ] ( ) and BOS in a model of seven tokens, and of its nine logits where it has more.
+THEIRS = (4, 5, 2, 3, 1)
+OUTPUTS = (None, 6, 2, 3, 5, 4, None, 1, 0)
+
+
+@pytest.mark.parametrize("outputs", [None, OUTPUTS])
+@pytest.mark.parametrize("row", ["Llama", "Qwen3"])
+def test_ids_of_its_own_are_named_at_the_export(
+    row: str, outputs: tuple[int | None, ...] | None
+) -> None:
+    """Every prefix through the model in its own ids: right ones, sets, and how many are wrong."""
+    if ("several of these", row) not in named():
+        row = "Llama"
+    model = built("several of these", row, d_vocab=7, d_vocab_out=len(outputs or range(7)))
+    task = load_task("dyck-2-4")
+    ids = Vocabulary(task.language, THEIRS[:4], bos=1, padding=0)
+    rnn = export_rnn(model, vocabulary=ids, outputs=outputs)
+    columns = [THEIRS.index(t) if t in THEIRS else None for t in outputs or range(7)]
+    at = [columns.index(token) for token in range(4)]
+    wrong = sets = 0
+    for string in itertools.chain.from_iterable(map(prefixes, range(4))):
+        logits = model(torch.tensor([[1, *(THEIRS[token] for token in string)]]))[0, -1].detach()
+        wanted = set(may_follow(string))
+        sets += {token for token in range(4) if logits[at[token]] > 0} != wanted
+        if len(wanted) > 2:
+            wrong += int(logits.argmax()) != at[max(wanted - {0, 2})]
+        found = rnn(torch.tensor([(4, *string)]))[0, -1]
+        assert off(found[:4], logits[at]) < 1e-5
+    assert certify_language(rnn, task, 3).wrong == wrong
+    assert certify_language(rnn, task, 3, "allowed").wrong == sets
+    assert rnn.config.alphabet == ("[", "]", "(", ")", "<bos>", "<5>", "<6>")
+    bare = export_rnn(
+        model, vocabulary=Vocabulary(task.language, (4, 5, 2, 3), bos=None), outputs=outputs
+    )
+    assert (
+        off(bare(torch.tensor([[0, 2, 3]]))[0, -1, :4], model(torch.tensor([[4, 2, 3]]))[0, -1, at])
+        < 1e-5
+    )
+
+
+def test_what_is_said_of_ids_is_said_once_and_goes_together() -> None:
+    model = built("several of these", "Llama", d_vocab=7)
+    task = load_task("dyck-2-4")
+    ids = Vocabulary(task.language, THEIRS[:4], bos=1)
+    with pytest.raises(TypeError, match="leave bos_token"):
+        export_rnn(model, vocabulary=ids, bos_token=1)
+    with pytest.raises(TypeError, match="outputs are of a vocabulary"):
+        export_rnn(model, outputs=())
+    with pytest.raises(VocabularyError, match="no tokenizer"):
+        export_rnn(model, vocabulary=task.language)
+    with pytest.raises(VocabularyError, match="id 9"):
+        export_rnn(model, vocabulary=Vocabulary(task.language, (4, 5, 2, 9), bos=1))
+    with pytest.raises(VocabularyError, match="are known"):
+        export_rnn(construct.uniform_attention(task.language), vocabulary=ids)
+    rnn = export_rnn(model, vocabulary=ids)
+    found = accuracy_on(rnn, ["[()]", "[]" * 9], task)  # of ten positions
+    assert (found.places, found.too_long) == (2, 1)
 
 
 def prefixes(length: int) -> list[tuple[int, ...]]:

@@ -14,6 +14,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import MOST_IDS, WrongTypeError, WrongValueError, check_integer, shown
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.language.checks import in_order
+from tl_dyck.language.dyck import DyckLanguage
 from tl_dyck.language.symbols import Language
 
 _LARGEST_ID = 2**63 - 1  # of a tensor
@@ -127,6 +128,37 @@ class Vocabulary:
         bos, padding = tokenizer.bos_token_id, tokenizer.pad_token_id
         return cls(language, brackets, bos=bos, padding=None if padding in brackets else padding)
 
+    @classmethod
+    @checked
+    def agreed(cls, vocabulary: Vocabulary | Language, tokenizer: Any) -> Vocabulary:
+        """The vocabulary, in agreement with the model's tokenizer if it has one, or that alone.
+
+        Args:
+            vocabulary: which id is which symbol; or the language, if the tokenizer knows.
+            tokenizer: of the model; None if it has none.
+
+        Raises:
+            TypeError: neither a vocabulary nor a language of brackets.
+            VocabularyError: there is no tokenizer to ask, or the two say different things.
+        """
+        if isinstance(vocabulary, DyckLanguage):
+            if tokenizer is None:
+                raise VocabularyError(
+                    "the model has no tokenizer to ask; give Vocabulary(language, brackets=…, "
+                    "bos=…)"
+                )
+            return cls.of_tokenizer(vocabulary, tokenizer)
+        if not isinstance(vocabulary, Vocabulary):
+            raise TypeError(f"give a Vocabulary or a DyckLanguage, not {type(vocabulary).__name__}")
+        said = {} if tokenizer is None else tokenizer.get_vocab()
+        for bracket, token in zip(vocabulary.language.alphabet, vocabulary.brackets, strict=True):
+            if said.get(bracket, token) != token:
+                raise VocabularyError(
+                    f"the model's tokenizer says that {bracket!r} is id {said[bracket]}, "
+                    f"the vocabulary that it is {token}; adopt(model, language) asks the tokenizer"
+                )
+        return vocabulary
+
     def __repr__(self) -> str:
         pairs = zip(self.language.alphabet, self.brackets, strict=True)
         padding = "" if self.padding is None else f", padding {self.padding}"
@@ -159,6 +191,77 @@ class Vocabulary:
         named = set(self.ids)
         rest = [token for token in range(d_vocab) if token not in named]
         return torch.tensor([*self.ids, *rest])
+
+    @checked
+    def orders(
+        self,
+        d_vocab: SupportsIndex,
+        d_vocab_out: SupportsIndex,
+        outputs: Sequence[SupportsIndex | None] | None = None,
+    ) -> tuple[Int[Tensor, " d_vocab"], Int[Tensor, " d_vocab_out"], int]:
+        """Rows of an embedding and columns of an unembedding in the language's order.
+
+        Args:
+            d_vocab: how many ids the model has.
+            d_vocab_out: how many logits.
+            outputs: which id each logit is of, see `tl_dyck.adopt`.
+
+        Returns:
+            The model's ids, those of `ids` first; its logits, those of the same ids first; and of
+            how many of the first logits it is known that logit i is of token i. Without a logit of
+            BOS, or without BOS, that is true of the symbols alone.
+
+        Raises:
+            VocabularyError: `outputs` are needed and not said, or cannot be.
+        """
+        ids = self.order(d_vocab).tolist()
+        d_vocab, d_vocab_out = len(ids), check_integer("d_vocab_out", d_vocab_out, 1, MOST_IDS)
+        n_symbols, first_free = self.language.bos_token, len(self.ids)
+        if outputs is None:
+            if d_vocab_out < n_symbols:
+                outputs = ()
+            elif d_vocab_out == d_vocab:
+                outputs = range(d_vocab)
+            else:
+                raise VocabularyError(
+                    f"this model has {d_vocab_out} logits for {d_vocab} ids, and nothing says "
+                    "which is of which; pass outputs=[the id that each logit is of, None if of "
+                    "none], or outputs=() if they are classes"
+                )
+        said = in_order("outputs", outputs, d_vocab_out)
+        if not said:
+            return torch.tensor(ids), torch.arange(d_vocab_out), 0
+        place = self._places(said, d_vocab, d_vocab_out)
+        ids[first_free:] = sorted(ids[first_free:], key=lambda token: token not in place)
+        named = [token for token in ids if token in place]
+        if self.bos not in place:
+            named = named[:n_symbols]
+        first = [place[token] for token in named]
+        rest = [logit for logit in range(d_vocab_out) if logit not in {*first}]
+        return torch.tensor(ids), torch.tensor([*first, *rest]), len(named)
+
+    def _places(self, said: Sequence[Any], d_vocab: int, d_vocab_out: int) -> dict[int, int]:
+        """The logit of each id that has one."""
+        if len(said) != d_vocab_out:
+            found = "more" if len(said) > d_vocab_out else len(said)
+            raise VocabularyError(
+                f"outputs must say of each of the {d_vocab_out} logits which id it is of, None if "
+                f"of none, but {found} are given"
+            )
+        place: dict[int, int] = {}
+        for logit, token in enumerate(said):
+            if token is None:
+                continue
+            token = check_integer("an id of outputs", token, 0, d_vocab - 1)
+            if token in place:
+                raise VocabularyError(
+                    f"outputs gives id {token} to logits {place[token]} and {logit}"
+                )
+            place[token] = logit
+        for name, token in zip(self.language.alphabet, self.brackets, strict=True):
+            if token not in place:
+                raise VocabularyError(f"outputs has no logit of {name!r}, id {token}")
+        return place
 
     @checked
     def to_model(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch theirs"]:

@@ -23,7 +23,6 @@ from tl_dyck.kit.check import (
 )
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage, SymbolLanguage, build_tokenizer
-from tl_dyck.language.checks import in_order
 from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
 from tl_dyck.models.bare import BareTransformer, with_bos
 from tl_dyck.models.config import DTYPES, RECORDING, DyckTransformerConfig
@@ -103,11 +102,15 @@ def adopt(
     wrong = not_finite(dict(theirs.named_parameters()))
     if wrong is not None:
         raise WrongValueError(f"this model computes nothing: {wrong}")
-    vocabulary = _known(theirs, vocabulary)
-    order, columns, predicts = _orders(theirs.cfg, vocabulary, outputs)
+    vocabulary = Vocabulary.agreed(vocabulary, getattr(theirs, "tokenizer", None))
+    order, columns, predicts = vocabulary.orders(
+        theirs.cfg.d_vocab, theirs.cfg.d_vocab_out, outputs
+    )
     adopted: Any
     if vocabulary.bos is None:
         adopted = _bare(theirs)
+        n_symbols = vocabulary.language.bos_token  # BOS is the last token of `with_bos`
+        order = torch.cat([order[:n_symbols], order.new_tensor([len(order)]), order[n_symbols:]])
     else:
         adopted = copy.deepcopy(theirs, {id(theirs.tokenizer): None}).eval()
     with torch.no_grad():
@@ -153,66 +156,23 @@ def _hooked(model: Any, config: Any) -> Any:
     try:
         return as_hooked(model, config=config)
     except NotCarriedError as error:
+        if _is_one_layer(inside):
+            instead = (
+                "of one layer, export_rnn(model, vocabulary=Vocabulary(…)) may read it, for "
+                f"certificates, proofs and accuracies; {instead}"
+            )
         raise NotCarriedError(f"{error}; {instead}") from error
+
+
+def _is_one_layer(model: Any) -> bool:
+    """Of a bridge; what else cannot be carried, `export_rnn` does not read either."""
+    return hasattr(model, "blocks") and getattr(getattr(model, "cfg", None), "n_layers", 0) == 1
 
 
 def _logits_of(model: Any) -> str:
     """Where the logits are in what a model returns: of `transformers` it is no tensor."""
     packages = {kind.__module__.partition(".")[0] for kind in type(model).__mro__}
     return ".logits" if "transformers" in packages else ""
-
-
-def _orders(cfg: Any, vocabulary: Vocabulary, outputs: Any) -> tuple[Tensor, Tensor, int]:
-    """The user's ids in our order, the user's logits in ours, and how many are then of their id.
-
-    First those of the language, then what else is predicted, so that logit i is of token i; without
-    a logit of BOS, that is true of the symbols alone.
-    """
-    ids = vocabulary.order(cfg.d_vocab).tolist()
-    n_symbols, names = vocabulary.language.bos_token, vocabulary.language.alphabet
-    bare = vocabulary.bos is None
-    if outputs is None:
-        if cfg.d_vocab_out < n_symbols:
-            outputs = ()
-        elif cfg.d_vocab_out == cfg.d_vocab:
-            outputs = range(cfg.d_vocab)
-        else:
-            raise VocabularyError(
-                f"this model has {cfg.d_vocab_out} logits for {cfg.d_vocab} ids, and nothing says "
-                "which is of which; pass adopt(…, outputs=[the id that each logit is of, None if "
-                "of none]), or outputs=() if they are classes"
-            )
-    said = in_order("outputs", outputs, cfg.d_vocab_out)
-    first_free = n_symbols + (not bare)
-    if not said:
-        order = ids if not bare else [*ids[:n_symbols], cfg.d_vocab, *ids[n_symbols:]]
-        return torch.tensor(order), torch.arange(cfg.d_vocab_out), 0
-    if len(said) != cfg.d_vocab_out:
-        found = "more" if len(said) > cfg.d_vocab_out else len(said)
-        raise VocabularyError(
-            f"outputs must say of each of the {cfg.d_vocab_out} logits which id it is of, None if "
-            f"of none, but {found} are given"
-        )
-    place: dict[int, int] = {}
-    for logit, token in enumerate(said):
-        if token is None:
-            continue
-        token = check_integer("an id of outputs", token, 0, cfg.d_vocab - 1)
-        if token in place:
-            raise VocabularyError(f"outputs gives id {token} to logits {place[token]} and {logit}")
-        place[token] = logit
-    for name, token in zip(names, ids[:n_symbols], strict=False):
-        if token not in place:
-            raise VocabularyError(f"outputs has no logit of {name!r}, id {token}")
-    ids[first_free:] = sorted(ids[first_free:], key=lambda token: token not in place)
-    named = [token for token in ids if token in place]
-    if vocabulary.bos not in place:
-        named = named[:n_symbols]
-    if bare:  # BOS, which was none of its ids, is the last of `with_bos`
-        ids.insert(n_symbols, cfg.d_vocab)
-    first = [place[token] for token in named]
-    rest = [logit for logit in range(cfg.d_vocab_out) if logit not in {*first}]
-    return torch.tensor(ids), torch.tensor([*first, *rest]), len(named)
 
 
 def _read(model: Any, vocabulary: Vocabulary, predicts: int) -> None:
@@ -222,28 +182,6 @@ def _read(model: Any, vocabulary: Vocabulary, predicts: int) -> None:
     model.vocabulary = vocabulary
     model.cfg.default_prepend_bos = True
     model.set_tokenizer(build_tokenizer(vocabulary.language))
-
-
-def _known(model: Any, vocabulary: Any) -> Vocabulary:
-    """The vocabulary, in agreement with the model's tokenizer if it has one."""
-    tokenizer = getattr(model, "tokenizer", None)
-    if isinstance(vocabulary, DyckLanguage):
-        if tokenizer is None:
-            raise VocabularyError(
-                "the model has no tokenizer to ask; give Vocabulary(language, brackets=…, bos=…)"
-            )
-        return Vocabulary.of_tokenizer(vocabulary, tokenizer)
-    if not isinstance(vocabulary, Vocabulary):
-        raise TypeError(f"give a Vocabulary or a DyckLanguage, not {type(vocabulary).__name__}")
-    if tokenizer is not None:
-        said = tokenizer.get_vocab()
-        for bracket, token in zip(vocabulary.language.alphabet, vocabulary.ids, strict=False):
-            if said.get(bracket, token) != token:
-                raise VocabularyError(
-                    f"the model's tokenizer says that {bracket!r} is id {said[bracket]}, "
-                    f"the vocabulary that it is {token}; adopt(model, language) asks the tokenizer"
-                )
-    return vocabulary
 
 
 def _renumber(weight: Tensor, axis: int, order: Tensor) -> None:

@@ -6,6 +6,7 @@ a number without meaning, so such a model is refused until its `Vocabulary` is k
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -47,6 +48,15 @@ def hides_bos(model: Any) -> bool:
     Strings start with BOS all the same, see `tl_dyck.models.bare`.
     """
     return bool(getattr(getattr(unwrapped(model), "cfg", None), "hides_bos", False))
+
+
+def longest_read(model: Any) -> float:
+    """How many tokens a model reads, BOS included; infinite if nothing says."""
+    inside = unwrapped(model)
+    cfg = getattr(inside, "cfg", getattr(inside, "config", None))
+    if not getattr(cfg, "has_position", True):
+        return math.inf  # an RNN that counts no positions
+    return float(getattr(cfg, "n_ctx", math.inf))
 
 
 def check_placed(model: Any) -> None:

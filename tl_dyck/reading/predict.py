@@ -15,7 +15,7 @@ from tl_dyck.intervals import ratio_of_sums
 from tl_dyck.kit.check import shown
 from tl_dyck.kit.errors import DyckError, is_refusal
 from tl_dyck.language.vocabulary import VocabularyError
-from tl_dyck.reading.inputs import named_logits, unwrapped
+from tl_dyck.reading.inputs import longest_read, named_logits, unwrapped
 
 
 class NotCausalError(DyckError, ValueError):
@@ -83,12 +83,12 @@ def predictions(
             "this RNN reads no BOS, which strings start with here; measure the model that it was "
             "exported from, or certify_language(rnn, …)"
         )
-    n_ctx = getattr(getattr(model, "cfg", None), "n_ctx", math.inf)
+    n_ctx = longest_read(model)
     told = named_logits(model)
     named = d_vocab if told is None else min(told, d_vocab)
     if tokens.shape[1] - 1 > n_ctx:
         raise ValueError(
-            f"{tokens.shape[1] - 1} tokens (BOS included) exceed this model's n_ctx={n_ctx}; "
+            f"{tokens.shape[1] - 1} tokens (BOS included) exceed this model's n_ctx={n_ctx:.0f}; "
             "measure it on shorter strings, or train one with a larger n_ctx"
         )
     for place, rows in enumerate(tokens.split(chunk)):

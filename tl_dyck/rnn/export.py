@@ -10,13 +10,18 @@ The model is read by attribute: this module does not import TransformerLens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor, nn
 
 from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongTypeError
+from tl_dyck.language import DyckLanguage
+from tl_dyck.language.checks import BOS_STRING
+from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
 from tl_dyck.reading.activations import canonical_activation
 from tl_dyck.reading.inputs import hides_bos
 from tl_dyck.reading.norms import norm_of
@@ -38,6 +43,8 @@ from tl_dyck.rnn.unsupported import (
 def export_rnn(
     model: nn.Module,
     *,
+    vocabulary: Vocabulary | DyckLanguage | None = None,
+    outputs: Sequence[SupportsIndex | None] | None = None,
     bos_token: int | None = None,
     alphabet: tuple[str, ...] | None = None,
     separator: str | None = None,
@@ -55,7 +62,11 @@ def export_rnn(
         a LayerNorm of (x, -x): then the RNN's `d_model` is twice the model's.
 
     Args:
-        model: the model; it is not changed.
+        model: the model, or a `TransformerBridge`; it is not changed.
+        vocabulary: which of its ids is which symbol, of a model that nobody has adopted. The RNN's
+            tokens are then those of the language, and what follows here is known. Or a
+            language, if the model has a tokenizer that knows.
+        outputs: with `vocabulary`, which id each logit is of; see `tl_dyck.adopt`.
         bos_token: the token every string starts with; by default the tokenizer's, if the model
             prepends it.
         alphabet: the text of each token; by default the tokenizer's, if the model has one.
@@ -71,7 +82,15 @@ def export_rnn(
         UnsupportedModelError: the model has no two-layer RNN; the message names the layer or field
             and why.
         ExportMismatchError: the model computes something else than its parts say.
+        VocabularyError: a vocabulary that the model cannot have, or outputs that are not said.
+        TypeError: `vocabulary` and what it says already; or outputs without it.
     """
+    if vocabulary is not None:
+        _refuse_told(model, bos_token, alphabet, separator, unknown_token)
+        said = Vocabulary.agreed(vocabulary, getattr(model, "tokenizer", None))
+        return _renumbered(export_rnn(model, verify=verify), said, outputs)
+    if outputs is not None:
+        raise WrongTypeError("outputs are of a vocabulary: give vocabulary=Vocabulary(…) too")
     if hides_bos(model):
         if bos_token is not None:
             raise UnsupportedModelError(f"{type(model).__name__} reads no BOS; leave bos_token out")
@@ -96,6 +115,38 @@ def export_rnn(
         if verify:
             _verify(model, rnn, _OF_BRIDGES if read is not model else _TOLERANCE)
     return rnn
+
+
+def _refuse_told(model: Any, *told: Any) -> None:
+    """With a vocabulary nothing else says what tokens are."""
+    known = getattr(model.cfg, "language", None) if hasattr(model, "cfg") else None
+    if known is not None:
+        raise VocabularyError(f"the token ids of this model are known: it reads {known}")
+    if any(each is not None for each in told):
+        raise WrongTypeError(
+            "vocabulary says what tokens are; leave bos_token, alphabet, separator and "
+            "unknown_token out"
+        )
+
+
+def _renumbered(rnn: TwoLayerRNN, vocabulary: Vocabulary, outputs: Any) -> TwoLayerRNN:
+    """The RNN of the language's tokens: rows and columns change places, and nothing else."""
+    config, weights = rnn.config, rnn.weights
+    order, columns, predicts = vocabulary.orders(config.d_vocab, config.d_vocab_out, outputs)
+    for name, axis, at in (("W_E", 0, order), ("W_U", 1, columns), ("b_U", 0, columns)):
+        weights[name] = weights[name].index_select(axis, at.to(rnn.device))
+    named = (*vocabulary.language.alphabet, *([] if vocabulary.bos is None else [BOS_STRING]))
+    return TwoLayerRNN(
+        replace(
+            config,
+            alphabet=(*named, *(f"<{token}>" for token in range(len(named), config.d_vocab))),
+            separator="",
+            bos_token=None if vocabulary.bos is None else vocabulary.language.bos_token,
+            unknown_token=None,
+            predicts=predicts,
+        ),
+        weights,
+    )
 
 
 def _check_bridge(config: RNNConfig, weights: dict[str, Tensor]) -> None:

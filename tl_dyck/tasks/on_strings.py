@@ -20,7 +20,7 @@ from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_number, sho
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.strings import as_strings
-from tl_dyck.reading.inputs import check_finite, check_predicts, hides_bos
+from tl_dyck.reading.inputs import check_finite, check_predicts, hides_bos, longest_read
 from tl_dyck.reading.predict import LanguageModel, likeliest, predictions
 from tl_dyck.tasks.automaton import AutomatonTask
 from tl_dyck.tasks.dyck import DyckTask, complete_strings
@@ -149,7 +149,7 @@ def accuracy_on(
     known = as_strings(strings, task.language)
     check_predicts(model, task.language)
     ask, names = _asker(task, claim)
-    longest = getattr(getattr(model, "cfg", None), "n_ctx", np.inf) - 1
+    longest = longest_read(model) - 1
     counts = _Counts(len(names))
     too_long = int((known.lengths > longest).sum())
     for rows, tokens in known.batches():
