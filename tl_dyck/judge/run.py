@@ -26,7 +26,7 @@ from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.spec import Point, Sweep
 
-_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/4", "a judgement")
+_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/5", "a judgement")
 _TABLES = {
     "answers": TableColumns(
         texts=("case", "method", "model", "question", "target"),
@@ -38,6 +38,7 @@ _TABLES = {
         numbers=(
             *("auroc", "auroc_low", "auroc_high", "level", "accuracy", "answered", "off", "yes"),
             *("false_alarms", "misses", "n", "cases", "error", "seconds", "passes"),
+            *("precision", "precision_at_10"),
         ),
     ),
 }
