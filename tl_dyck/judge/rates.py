@@ -73,7 +73,8 @@ def rates(
 
 
 def _over(part: Floats, whole: Floats) -> Floats:
-    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole != 0)
+    found: Floats = np.divide(part, whole, out=np.full(len(part), np.nan), where=whole != 0)
+    return found
 
 
 def _ranked(answers: NDArray[np.bool_], scores: Floats, weights: Floats) -> dict[str, Floats]:
