@@ -596,6 +596,8 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
         "embeddings": lambda: torch.zeros(1, 2, case()[0].model.cfg.d_model, dtype=torch.float64),
     },
     "judge.Judgement.wide": {},
+    "judge.Judgement.plot": {"own": lambda: "sure", "questions": lambda: "needed"},
+    "judge.Judgement.to_latex": {"own": lambda: "sure"},
     "judge.HeadTruths.reads_top": {},
     "judge.Suite": {"name": lambda: "mine", "sizes": lambda: {"uniform": 1}},
     "judge.Suite.with_salt": {"salt": lambda: "0123456789abcdef0123456789abcdef"},

@@ -33,7 +33,8 @@ from tl_dyck.judge import KINDS, SUITES, Case, Fact, Suite
 from tl_dyck.judge.cases import TRAINED_KINDS, sealed_case
 from tl_dyck.judge.cheats import broken
 from tl_dyck.judge.protocol import column_of
-from tl_dyck.judge.scores import auroc, score_table
+from tl_dyck.judge.rates import auroc
+from tl_dyck.judge.scores import score_table
 from tl_dyck.kit.environment import one_thread
 from tl_dyck.kit.files import sha256, write_json
 

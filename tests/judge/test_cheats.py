@@ -12,7 +12,8 @@ import torch
 from tl_dyck.judge import ABOUT_HEADS, KINDS, built_cases, judge, make_case, pose, trained_cases
 from tl_dyck.judge.cheats import bounds, norms
 from tl_dyck.judge.facts import Enumeration, head_facts
-from tl_dyck.judge.scores import auroc, score_table
+from tl_dyck.judge.rates import auroc
+from tl_dyck.judge.scores import score_table
 
 
 def test_cheats_run_no_model() -> None:

@@ -31,8 +31,9 @@ from tl_dyck.judge import (
 )
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.cheats import broken
+from tl_dyck.judge.rates import auroc
 from tl_dyck.judge.run import load_judgement
-from tl_dyck.judge.scores import auroc, most_misleading, oracle_rows, score_table
+from tl_dyck.judge.scores import most_misleading, oracle_rows, score_table
 from tl_dyck.judge.suites import DEVELOPMENT, HELD_OUT, SUITES
 from tl_dyck.kit.check import WrongTypeError, WrongValueError
 from tl_dyck.kit.registry import UnknownNameError

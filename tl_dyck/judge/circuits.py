@@ -25,7 +25,7 @@ from torch import Tensor
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.judge.facts import TIE, Enumeration, difference, exchange_types, margins
 from tl_dyck.judge.protocol import Case
-from tl_dyck.judge.scores import auroc
+from tl_dyck.judge.rates import auroc
 from tl_dyck.reading.interventions import Hook
 
 #: (layer, head).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import pandas as pd
 from typing_extensions import Unpack
@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 from tl_dyck.judge.cases import sealed_case, with_key
 from tl_dyck.judge.cheats import bounds, norms, norms_along
 from tl_dyck.judge.code import code_digest
+from tl_dyck.judge.papers import citation, scores_figure, scores_latex
 from tl_dyck.judge.protocol import COLUMNS, CONTROLS, JudgeError, methods
 from tl_dyck.judge.scores import ask, oracle_rows, score_table
 from tl_dyck.judge.suites import SUITES, Suite
@@ -26,7 +27,10 @@ from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.spec import Point, Sweep
 
-_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/4", "a judgement")
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/5", "a judgement")
 _TABLES = {
     "answers": TableColumns(
         texts=("case", "method", "model", "question", "target"),
@@ -38,6 +42,7 @@ _TABLES = {
         numbers=(
             *("auroc", "auroc_low", "auroc_high", "level", "accuracy", "answered", "off", "yes"),
             *("false_alarms", "misses", "n", "cases", "error", "seconds", "passes"),
+            *("precision", "precision_at_10"),
         ),
     ),
 }
@@ -101,6 +106,56 @@ class Judgement:
     def order(self) -> list[str]:
         """Methods in the order of tables, see `in_order`."""
         return in_order(self.wide())
+
+    @checked
+    def plot(self, own: str | Sequence[str] = (), questions: str | Sequence[str] = ()) -> go.Figure:
+        """AUROC of every method with its interval, a row each.
+
+        ``write_html`` of the figure needs nothing else; PNG, SVG and PDF are plotly's
+        ``write_image``, which needs kaleido.
+
+        Args:
+            own: names of methods that stand out.
+            questions: columns of `wide`, a plot each; none for the first that `own` answers.
+
+        Raises:
+            UnknownNameError: no such method or question.
+        """
+        mine = self._own(own)
+        wide = self.wide()
+        wanted = [questions] if isinstance(questions, str) else [*questions]
+        for column in wanted:
+            if column not in wide:
+                raise unknown_name("question", column, map(str, wide))
+        answered = wide.loc[mine].notna().any() if mine else wide.notna().any()
+        first = [column for column in COLUMNS if column in wide and answered[column]][:1]
+        return scores_figure(self.scores, self.order(), mine, wanted or first)
+
+    @checked
+    def to_latex(self, own: str | Sequence[str] = ()) -> str:
+        """A table for a paper: AUROC [interval], with the rules of the package booktabs.
+
+        Args:
+            own: names of methods that stand out, in bold.
+
+        Raises:
+            UnknownNameError: no such method.
+        """
+        level = self.scores["level"].iloc[0]
+        note = f"AUROC [{level:.0%} bootstrap interval over cases]; {self.suite}, {self.digest}"
+        return scores_latex(self.scores, self.order(), self._own(own), note)
+
+    def cite(self) -> str:
+        """A sentence with suite, digest and version for a paper in LaTeX, and a BibTeX entry."""
+        version = str(self.environment.get("versions", {}).get("tl-dyck", "of unknown version"))
+        return citation(self.suite, self.sizes, self.digest, version)
+
+    def _own(self, own: str | Sequence[str]) -> list[str]:
+        names, known = [own] if isinstance(own, str) else [*own], self.order()
+        for name in names:
+            if name not in known:
+                raise unknown_name("method", name, known)
+        return names
 
 
 def in_order(wide: pd.DataFrame) -> list[str]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
-from scipy import stats
 
-from tl_dyck.intervals import Estimate, estimate
+from tl_dyck.intervals import estimate
 from tl_dyck.judge.answers import checked_answers
 from tl_dyck.judge.cases import TRAINED_KINDS, sealed_case
 from tl_dyck.judge.isolation import SealedCase, left_alone, seeded
@@ -29,15 +27,12 @@ from tl_dyck.judge.protocol import (
     column_of,
     methods,
 )
+from tl_dyck.judge.rates import N_BOOTSTRAP, resample
 from tl_dyck.judge.suites import DEVELOPMENT, Suite
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError, check_several
 from tl_dyck.kit.environment import one_thread
 from tl_dyck.runs.store import STOPPERS
-
-Floats = NDArray[np.float64]
-
-N_BOOTSTRAP = 1000
 
 
 @checked
@@ -225,37 +220,6 @@ def _count_passes(kind: type) -> Iterator[list[int]]:
 # --- scores ---------------------------------------------------------------------------------------
 
 
-def auroc(answers: NDArray[np.bool_], scores: Floats) -> float:
-    """The probability that a yes scores above a no, ties counted half (Mann and Whitney); or NaN.
-
-    Args:
-        answers: what is true.
-        scores: one each.
-    """
-    n_yes = int(answers.sum())
-    n_no = len(answers) - n_yes
-    if n_yes == 0 or n_no == 0:
-        return math.nan
-    ranks = stats.rankdata(scores)
-    # the least sum of ranks that so many can have, taken away: pairs in which a yes is above
-    return float((ranks[answers].sum() - n_yes * (n_yes + 1) / 2) / (n_yes * n_no))
-
-
-def _rates(
-    answers: NDArray[np.bool_], scores: Floats, off: Floats, size: Floats
-) -> dict[str, float]:
-    # a method puts its own threshold at 0 (`score_heads(above=…)`)
-    said, known = scores > 0, ~np.isnan(size)
-    total = size[known].sum()
-    return {
-        "auroc": auroc(answers, scores),
-        "accuracy": float((said == answers).mean()),
-        "false_alarms": float(said[~answers].mean()) if (~answers).any() else math.nan,
-        "misses": float((~said)[answers].mean()) if answers.any() else math.nan,
-        "off": float(off[known].sum() / total) if total else math.nan,
-    }
-
-
 @checked
 def score_table(
     rows: pd.DataFrame, *, n_bootstrap: int = N_BOOTSTRAP, asked: pd.DataFrame | None = None
@@ -269,17 +233,15 @@ def score_table(
 
     Returns:
         Indexed by method and question, a kind, or a kind of trained models (`OF_TRAINED`), which
-        are never taken together with built ones: auroc, accuracy (at the method's own threshold),
-        false_alarms (share of "no" that it calls yes), misses (share of "yes" that it calls no),
-        off (Σ |said − size| / Σ size, where it says how large effects are), each with ``_low`` and
-        ``_high``, its interval over cases, which are resampled with all their questions; kind and
-        level of these intervals; n (questions), answered (the share of all questions that these
-        are, or NaN), yes (share), cases; error, the largest of answers that had to converge, else
-        NaN; seconds and passes through the model that the method takes for a case, all its
-        questions together.
+        are never taken together with built ones: the rates of `tl_dyck.judge.rates.rates` (auroc,
+        accuracy, precision, …), each with ``_low`` and ``_high``, its interval over cases, which
+        are resampled with all their questions; kind and level of these intervals; n (questions),
+        answered (the share of all questions that these are, or NaN), yes (share), cases; error, the
+        largest of answers that had to converge, else NaN; seconds and passes through the model that
+        the method takes for a case, all its questions together.
     """
     found = []
-    rows, all_asked = _in_columns(rows), {} if asked is None else _counts(asked)
+    rows, all_asked = in_columns(rows), {} if asked is None else _counts(asked)
     each_case = rows.groupby(["method", "case"])[["seconds", "passes"]].sum()
     costs = each_case.groupby("method").mean()
     order = {column: place for place, column in enumerate(COLUMNS)}
@@ -288,7 +250,9 @@ def score_table(
         groups, key=lambda item: (item[0][0], order[item[0][1]])
     ):
         row: dict[str, Any] = {"method": method, "question": question}
-        for name, value in _with_intervals(group, n_bootstrap).items():
+        rates, drawn, n = resample([group], n_bootstrap)
+        for name, number in rates[0].items():
+            value = estimate(number, drawn[0][name], n, widened=True)
             row |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
             row |= {"interval": value.kind, "level": value.level}
         row |= {
@@ -303,7 +267,7 @@ def score_table(
     return pd.DataFrame(found).set_index(["method", "question"])
 
 
-def _in_columns(rows: pd.DataFrame) -> pd.DataFrame:
+def in_columns(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows with the column for a question: that of trained models is another one."""
     if "model" not in rows:
         return rows
@@ -313,46 +277,7 @@ def _in_columns(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _counts(asked: pd.DataFrame) -> dict[str, int]:
     """How many questions there are in each column."""
-    return {str(name): len(group) for name, group in _in_columns(asked).groupby("question")}
-
-
-def _with_intervals(group: pd.DataFrame, n_bootstrap: int) -> dict[str, Estimate]:
-    """Rates and their intervals; resampled are cases, with all their questions."""
-    rates, drawn, n = resample([group], n_bootstrap)
-    return {
-        name: estimate(value, np.array([each[name] for each in drawn[0]]), n, widened=True)
-        for name, value in rates[0].items()
-    }
-
-
-def resample(
-    groups: Sequence[pd.DataFrame], n_bootstrap: int
-) -> tuple[list[dict[str, float]], list[list[dict[str, float]]], int]:
-    """Rates of rows of the same cases: of all, and of the same resampled cases; number of cases.
-
-    What is drawn depends on how many cases there are, and not on their order or on other groups.
-    """
-    whole = [group.sort_values(["case", "target"], kind="stable") for group in groups]
-    numbers = [
-        {
-            "answers": group["answer"].to_numpy(dtype=bool),
-            "scores": group["score"].to_numpy(dtype=float),
-            "off": (group["said"] - group["size"]).abs().to_numpy(dtype=float),
-            "size": group["size"].to_numpy(dtype=float),
-        }
-        for group in whole
-    ]
-    names = whole[0]["case"].to_numpy()
-    cases = [np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())]
-    # the same cases in the same resamples, for every method: comparisons are paired
-    generator = np.random.default_rng(0)
-    drawn: list[list[dict[str, float]]] = [[] for _ in groups]
-    for _ in range(n_bootstrap if len(cases) > 1 else 0):
-        chosen = generator.integers(len(cases), size=len(cases))
-        index = np.concatenate([cases[place] for place in chosen])
-        for into, of in zip(drawn, numbers, strict=True):
-            into.append(_rates(**{name: column[index] for name, column in of.items()}))
-    return [_rates(**of) for of in numbers], drawn, len(cases)
+    return {str(name): len(group) for name, group in in_columns(asked).groupby("question")}
 
 
 def most_misleading(answers: pd.DataFrame) -> pd.DataFrame:

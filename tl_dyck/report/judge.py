@@ -228,6 +228,10 @@ def _thresholds(done: Judgement) -> list[Html | None]:
             "method": row.method,
             "question": row.question,
             "accuracy": percent(row.accuracy, 0),
+            "precision": percent(row.precision, 0) if np.isfinite(row.precision) else "–",
+            "at 10% false alarms": (
+                percent(row.precision_at_10, 0) if np.isfinite(row.precision_at_10) else "–"
+            ),
             "false alarms": percent(row.false_alarms, 0) if np.isfinite(row.false_alarms) else "–",
             "misses": percent(row.misses, 0) if np.isfinite(row.misses) else "–",
             "n": f"{row.n:,}",
@@ -240,11 +244,12 @@ def _thresholds(done: Judgement) -> list[Html | None]:
         for row in done.scores.loc[[method]].reset_index().itertuples()
     ]
     caption = (
-        "False alarms: share of “no” that it calls yes. Misses: share of “yes” that it calls no. "
+        "Precision: share of yes where it says so; and where it calls 10 % of “no” yes. False "
+        "alarms: share of “no” that it calls yes. Misses: share of “yes” that it calls no. "
         "Error: how far an answer is from converged at most, where it takes steps or samples. "
         "Passes: calls of the model from its tokens on; cost is of all questions about a case."
     )
-    shown = table(caption, rows[0], map(dict.values, rows), numeric=range(2, 10))
+    shown = table(caption, rows[0], map(dict.values, rows), numeric=range(2, 12))
     return [element("details", element("summary", "False alarms, misses and cost"), shown)]
 
 

@@ -30,7 +30,7 @@ from tl_dyck.judge import (
 )
 from tl_dyck.judge.convergence import doubled
 from tl_dyck.judge.isolation import seeded
-from tl_dyck.judge.scores import auroc
+from tl_dyck.judge.rates import auroc
 from tl_dyck_hooks.methods.packages import named, quiet
 from tl_dyck_hooks.methods.shared import activations, z_names
 
