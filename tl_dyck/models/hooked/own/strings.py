@@ -93,10 +93,12 @@ class TextMethods:
         if not isinstance(tokens, Tensor):
             tokens = torch.tensor(tokens)
         if tokens.ndim == 2:
-            return self.tokenizer.batch_decode(tokens, clean_up_tokenization_spaces=False)  # type: ignore[no-any-return]
+            # type: ignore[no-any-return]
+            return self.tokenizer.batch_decode(tokens, clean_up_tokenization_spaces=False)
         if tokens.ndim > 2:
             raise ValueError(f"tokens are [pos] or [batch, pos], not {list(tokens.shape)}")
-        return self.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)  # type: ignore[no-any-return]
+        # type: ignore[no-any-return]
+        return self.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
 
     def to_str_tokens(
         self,
