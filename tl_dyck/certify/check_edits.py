@@ -236,8 +236,8 @@ class Paths:
         origin = levels[0][self.origin]
         origin[0] = zero
         if self.start is not None:
-            # BOS alone is a string, too, that ends with BOS
             origin[0] += costs[self.start]
+            # BOS alone is a string, too, that ends with BOS
             origin[1] = origin[0] + last[self.start]
         for i in np.flatnonzero(allowed):
             option = self.options[i]
@@ -271,7 +271,7 @@ class Paths:
 
     def ways(self):
         """How many strings there are, as often as they are made."""
-        # with sums for minima, ones for costs of 0 and no weights the same walk counts paths
+        # sums for minima, 1 at the origin, costs of 0: the same walk counts paths
         zero = np.zeros((len(self.symbols[0]), 1), dtype=object)
         return sum(self.walk(zero, zero, self.all, np.add, 1, 0)[0] for _ in self.questions())
 
@@ -334,7 +334,7 @@ class Edits(Paths):
         for (source, target, kind, emits), move in zip(listed, moves, strict=True):
             spent = [int(each == kind) for each in range(kinds)]
             to = self.states + np.array([*spent, *move])
-            # what leaves the grid spends more than its budget: no such step
+            # what leaves the grid spends more than its budget, or starts where no path comes
             here = np.flatnonzero(((to >= 0) & (to < shape)).all(1))
             to = np.ravel_multi_index(to[here].T, shape)
             options.append(Step(source, target, emits, here, to, kind))
@@ -534,7 +534,7 @@ class SameEnd:
         """P x / √(|P x|² + more), or over the floor if that is larger."""
         u, at, moved, size = self.norm(x, more)
         (low,), (high,), (near,) = self.range(size)
-        # at the floor 1 / max has a kink, which no tangent is below
+        # below the floor C 1 / max(size, C) is flat, and a tangent of 1 / size above it
         slope = -1 / near**2 if low > floor else 0.0  # of a tangent of 1 / size
         low, high = np.maximum((low, high), floor)
         # 1 / s - slope·s is least where its derivative is 0, at s = 1 / √-slope: 2 √-slope; it is

@@ -85,7 +85,7 @@ def activated(x, act_fn):
         # |relu(x) - relu(y)| ≤ |x - y|
         return Enclosure(np.maximum(x.mid, 0), x.rad)
     value = joined([paths.gelu(x.mid.ravel())[0]], x.mid.shape)
-    # |GELU'| is largest at √2: Φ(√2) + √2 φ(√2) = 1.1290
+    # |GELU'| is largest at √2: Φ(√2) + √2 φ(√2) = 1.1289
     return Enclosure(value.mid, (value.rad + 1.13 * x.rad) * GROW)
 
 

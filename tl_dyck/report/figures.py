@@ -143,6 +143,7 @@ def _by_family(
         hover="<br>".join(f"{name}: %{{{axis}:.4g}}" for axis, name in names.items()),
         size=11,
     )
+    # a share in percent (scale 100) lies near its top, where a figure from zero would show nothing
     from_zero = "xy" if scale == 1.0 else "x"
     return scatter(x[1], y[1], series, height=height, from_zero=from_zero)
 
@@ -245,6 +246,7 @@ def _languages(study: Study) -> Figure | None:
 
 def _entropy_gap(study: Study) -> Figure:
     models = study.models
+    # ± 2 standard errors: about 95 %
     spread, floor = 2 * models["loss_error"], float(models["entropy_floor"].iloc[0])
     gaps = between(study, "entropy_gap", lambda value: f"{value:.3f}")
     return Figure(
