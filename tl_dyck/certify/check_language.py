@@ -47,6 +47,7 @@ from decimal import Context, Decimal
 
 import numpy as np
 
+# LEAF: nodes below are axes, those from it on winners; LARGEST: of any axis of a weight
 FORMAT, LEAF, LARGEST, MOST_BYTES, MOST_FACTS = "tl_dyck.proof/4", 64, 4096, 2**26, 2**23
 MOST_WORK, ROOM = 6e10, 12_000  # about a minute; how much of it allows for a number that is held
 WHOLE = 50_000  # bytes of a file that may ask for all of it: a smaller one may for less

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # Parquet, of at most so many bytes, and cells, which compression could make out of nothing.
 LARGEST_TABLE = 2**30
-MOST_CELLS = 2**30
+MOST_CELLS = 2**30  # eight gigabytes, if all are numbers
 
 MODEL_FILES = ("config.json", "model.safetensors")
 
