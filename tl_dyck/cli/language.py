@@ -87,6 +87,7 @@ def certify_language(
 
     network, language = load_any(model)
     claim, limit = claimed.claim, {"time_limit": time_limit}
+    # a pair names a head of a model of several layers
     head = claimed.head if claimed.layer is None else (claimed.layer, claimed.head)
     about: dict[str, Any] = {"epsilon": claimed.epsilon, "head": head, **limit}
     about["threshold"] = claimed.threshold
@@ -112,6 +113,7 @@ def certify_language(
     if proof is not None and found.status == "proved":
         pair: dict[str, Any] = {"other": about.get("other"), "head": head, **limit}
         unproved = yield from _prove(proof, network, asked, length, claim, **pair)
+    # status 3 also where a proof was asked for, and there is none
     end_with(found.status == "refuted", found.status == "open" or unproved)
 
 

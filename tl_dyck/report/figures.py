@@ -279,7 +279,9 @@ def _entropy_gap(study: Study) -> Figure:
 def _training(study: Study) -> Figure:
     history, models = study.history, study.models
     losses, floor = history["loss"].astype(float), float(history["floor"].iloc[0])
+    # of runs that all diverged there is no loss
     top = float(losses.max()) if losses.notna().any() else floor + 1
+    # room below the floor, so that its line is not the frame's
     pad = 0.12 * (top - floor)
     good, status = (
         dict(zip(zip(models["family"], models["seed"], strict=True), values, strict=True))
@@ -293,6 +295,7 @@ def _training(study: Study) -> Figure:
             y=steps["loss"],
             color="@c0" if good[run] else "@c1",
             symbol="circle" if good[run] else "x",
+            # a mark at the last step alone
             size=[0] * (len(steps) - 1) + [8],
             said=in_words(f"seed {run[1]} ({status[run]})<br>accuracy {{accuracy:.1%}}", steps),
             hover="step %{x}, loss %{y:.4f}",
@@ -318,6 +321,7 @@ def _training(study: Study) -> Figure:
                 [curve((family, seed), steps) for seed, steps in rows.groupby("seed")],
                 height=300,
                 limits={
+                    # 5 % room for the mark at the end
                     "x": [0.0, 1.05 * int(rows["step"].max())],
                     "y": [floor - pad, top + pad / 2],
                 },
