@@ -21,8 +21,7 @@ class Plain:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; whatever is infinite or no number becomes None."""
-        # type: ignore[arg-type]
-        known = [entry.name for entry in fields(self) if entry.name not in self._unsaid]
+        known = [entry.name for entry in fields(self) if entry.name not in self._unsaid]  # type: ignore[arg-type]
         return {name: plain(getattr(self, name)) for name in (*known, *self._derived)}
 
 

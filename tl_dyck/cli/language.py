@@ -113,7 +113,6 @@ def certify_language(
     if proof is not None and found.status == "proved":
         pair: dict[str, Any] = {"other": about.get("other"), "head": head, **limit}
         unproved = yield from _prove(proof, network, asked, length, claim, **pair)
-    # status 3 also where a proof was asked for, and there is none
     end_with(found.status == "refuted", found.status == "open" or unproved)
 
 

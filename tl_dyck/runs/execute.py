@@ -113,9 +113,7 @@ def run_sweep(
         store.note_point(point, name, parameters, identity)
     worker = Worker(store, name, what, keep_files, retry_failed)
     wanted = {run_id(point, seed) for point, (*_, seeds) in points.items() for seed in seeds}
-    # what counts as ended
-    kept = ("done",) if retry_failed else ("done", "failed")
-    # the folder may hold runs of other sweeps
+    kept = ("done",) if retry_failed else ("done", "failed")  # what counts as ended
     total, before = len(wanted), sum(run in wanted and how in kept for run, how in store.names())
     with (
         open_workers(backend, n_jobs, address) as workers,
@@ -141,8 +139,7 @@ def run_sweep(
             if not elsewhere or not wait:
                 break
             time.sleep(_POLL)
-            # one by one: another process may have done some of them
-            parcels = [(task,) for task in elsewhere]
+            parcels = [(task,) for task in elsewhere]  # one by one: some are done by now
     seconds = time.perf_counter() - started
     return replace(sweep_status(store.folder), made=made, seconds=seconds)
 

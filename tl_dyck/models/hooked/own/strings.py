@@ -96,12 +96,10 @@ class TextMethods:
         if not isinstance(tokens, Tensor):
             tokens = torch.tensor(tokens)
         if tokens.ndim == 2:
-            # type: ignore[no-any-return]
-            return self.tokenizer.batch_decode(tokens, clean_up_tokenization_spaces=False)
+            return self.tokenizer.batch_decode(tokens, clean_up_tokenization_spaces=False)  # type: ignore[no-any-return]
         if tokens.ndim > 2:
             raise ValueError(f"tokens are [pos] or [batch, pos], not {list(tokens.shape)}")
-        # type: ignore[no-any-return]
-        return self.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+        return self.tokenizer.decode(tokens, clean_up_tokenization_spaces=False)  # type: ignore[no-any-return]
 
     def to_str_tokens(
         self,
