@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import tokenize
 from collections import Counter, defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -17,15 +18,19 @@ LONGEST_MODULE, LONGEST_FUNCTION = 400, 60  # lines; of a function without its d
 WHOLE = {"tl_dyck.certify.check_edits"}
 
 
+def dotted(path: Path, root: Path = ROOT) -> str:
+    """The name by which a module is imported."""
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
 @functools.cache
 def parsed() -> dict[str, tuple[ast.Module, int]]:
     """Each module of both packages by its dotted name, and how many lines it has."""
     found = {}
     for root in (ROOT, ROOT / "hooks"):
         for path in sorted(root.glob("tl_dyck*/**/*.py")):
-            name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
             text = path.read_text(encoding="utf-8")
-            found[name] = ast.parse(text), len(text.splitlines())
+            found[dotted(path, root)] = ast.parse(text), len(text.splitlines())
     return found
 
 
@@ -143,6 +148,54 @@ def test_modules_and_functions_are_small() -> None:
                 sizes[f"{name}.{node.name}"] = max(sizes[f"{name}.{node.name}"], lines - docstring)
     assert {name: n for name, n in sizes.items() if n > LONGEST_FUNCTION} == {}
     assert max(sizes.values()) > LONGEST_FUNCTION // 2
+
+
+LEAST_COMMENTED = 0.03  # of lines: where a number is set, or a sign or an index chosen
+
+
+@functools.cache
+def commented(path: Path) -> set[int]:
+    """Lines of a file with a comment for readers, not for tools."""
+    with path.open("rb") as file:
+        found = [each for each in tokenize.tokenize(file.readline) if each.type == tokenize.COMMENT]
+    tools = ("# type:", "# noqa", "# pragma", "# fmt", "#!")
+    return {each.start[0] for each in found if not each.string.startswith(tools)}
+
+
+def test_what_is_no_word_is_explained() -> None:
+    files = sorted((ROOT / "tl_dyck").rglob("*.py"))
+    lines = sum(parsed()[dotted(path)][1] for path in files)
+    assert sum(len(commented(path)) for path in files) >= LEAST_COMMENTED * lines
+
+
+def has_number(value: ast.expr) -> bool:
+    """Whether it is a number, or a sum, product, power or tuple with one."""
+    if isinstance(value, ast.Tuple):
+        return any(map(has_number, value.elts))
+    if isinstance(value, ast.UnaryOp):
+        return has_number(value.operand)
+    if isinstance(value, ast.BinOp):
+        return has_number(value.left) or has_number(value.right)
+    return isinstance(value, ast.Constant) and type(value.value) in (int, float)
+
+
+def unexplained(path: Path) -> list[str]:
+    """Constants of a module that are numbers, without a comment there or above, or a docstring."""
+    body, found = parsed()[dotted(path)][0].body, []
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(node, ast.Assign) or not has_number(node.value):
+            continue
+        said = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        lines = range(node.lineno - 1, (node.end_lineno or node.lineno) + 1)
+        name = ast.unparse(node.targets[0])
+        if name.isupper() and not said and commented(path).isdisjoint(lines):
+            found.append(f"{path.relative_to(ROOT)}: {name}")
+    return found
+
+
+def test_every_constant_says_what_it_is_of() -> None:
+    files = sorted((ROOT / "tl_dyck").rglob("*.py"))
+    assert [each for path in files for each in unexplained(path)] == []
 
 
 #: What waits for something else than the end of a process, by a number of its own.

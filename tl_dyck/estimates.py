@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-LEVEL = 0.95
+LEVEL = 0.95  # of all intervals that say no other
 
 #: Of kinds of intervals: how they are called, of one and of many.
 KINDS = {

@@ -30,7 +30,7 @@ Metric = Callable[..., Tensor]
 # what its caches hold (larger passes were slower), but no fewer tokens than matrix products need to
 # be worth it.
 _BYTES = {"cpu": 2 * 2**20, "other": 256 * 2**20}
-_TOKENS = 512
+_TOKENS = 512  # of a batch at least, however wide the model: fewer do not keep a core busy
 _LARGEST = 2**31 - 1  # token
 
 

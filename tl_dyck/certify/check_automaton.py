@@ -37,6 +37,7 @@ class Automaton(paths.Paths):
     def __init__(self, facts, network):
         after, self.answers, written = facts["after"], facts["answers"], facts["written"]
         self.lengths, self.network, self.c = facts["lengths"], network, network.c
+        # -1 is no state: the token cannot come there
         states, longest = range(-1, len(after)), max(self.lengths)
         base.need(longest < BOUND, "it has no such automaton: its strings are too long")
         known = all(type(y) is int and y in network.rows for y in written)
@@ -48,6 +49,7 @@ class Automaton(paths.Paths):
         room = self.c["n_ctx"] - (self.c["bos_token"] is not None)
         known &= "position" not in self.c["state"] or longest <= room
         base.need(known, "it has no such automaton, or too long strings")
+        # (state, depth) by level; the depth counts only where the network's embedding knows it
         self.reached, options, n = [[(0, 0)]], [], 0
         for level in range(longest):
             then = {}
@@ -60,6 +62,8 @@ class Automaton(paths.Paths):
                 if came:
                     options.append(Step(level, level + 1, (token,), came, to))
                 n += 1 + len(came)
+                # an arc holds a few integers in lists and dictionaries, far more than a number of
+                # an array
                 base.need(n <= MOST // 8, "its automaton is too large")
             self.reached.append(list(then))
         self.lay_out(options, max(map(len, self.reached)), 0)
@@ -69,9 +73,12 @@ class Automaton(paths.Paths):
         """What is asked of the strings of each length, answer by answer."""
         for length in self.lengths:
             base.WORK.spend(200 * len(self.reached[length]) + self.target.size)
+            # the same options serve all lengths: of shorter strings those that lead further are
+            # left out
             self.n_levels, self.all = length + 1, self.target <= length
             asked = [self.answers[state] for state, _ in self.reached[length]]
             for answer in sorted(set(asked) - {None}):
+                # none, but for what follows
                 self.finals = np.arange(self.size) < 0
                 self.finals[: len(asked)] = [each == answer for each in asked]
                 yield answer
@@ -79,6 +86,7 @@ class Automaton(paths.Paths):
     def before(self, option):
         """How many tokens stand before an option, and the depth there, from each state."""
         depths = np.array([depth for _, depth in self.reached[option.source]], dtype=int)
+        # every token is one place: a level is as many tokens as it has
         return 0 * option.came + option.source, depths[option.came]
 
     def says(self, facts):

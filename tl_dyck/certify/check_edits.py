@@ -56,14 +56,18 @@ else:  # copied out
     import check_language as base
 
 Enclosure, need, dot, GROW, U = base.Enclosure, base.need, base.dot, base.GROW, base.U
+# CALL is a step of numpy; GELU what one number costs by series in `decimal`, in nanoseconds or so
 WORK, CALL, GELU = base.WORK, base.CALL, 120_000  # of `decimal`
 FORMAT, BEFORE = "tl_dyck.edits/3", "tl_dyck.edits/2"  # without leaves of rays
+# trees are 16-bit words: the two largest are no node. MOST: numbers held at once, 32 MiB of float64
 BOUND, RAYS, MOST = 2**16 - 1, 2**16 - 2, 2**22  # leaves whose bounds are of outputs, of rays
 AXES = {"W_O": "ned", "b_O": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
+# 2^heads choices of the divisors Z are tried in each bound: with four heads 16
 NORMS, HEADS, ACTIVATIONS = ("ln1", "ln2", "ln_final"), 4, (None, "relu", "gelu")
 CONFIG = ("state", "act_fn", "ln_c", "ln_mid", "residual", "attn_scale", "eps", "n_types")
 CONFIG += ("max_depth", "bos_token", "n_ctx", "separator", *NORMS)
+# the least of each, and its types; 1e-300 for "positive", since a divisor of 0 bounds nothing
 NUMBERS = dict.fromkeys(("attn_scale", "ln_c", "ln_mid"), (1e-300, (int, float)))
 NUMBERS |= dict.fromkeys(("n_types", "max_depth", "n_ctx"), (1, (int,)))
 NUMBERS |= {"bos_token": (0, (int,)), "eps": (0, (int, float))}
@@ -72,18 +76,22 @@ ROOT = Decimal("0.39894228040143267793994605993438186847585863116493")  # 1 / �
 
 def root(x):
     """√x, where x is not negative."""
+    # what is squared is not negative, so that an enclosure that reaches below 0 may be cut there
     low, high = np.sqrt(np.maximum(x.low, 0)), np.sqrt(x.high)
+    # 4 u: the two roots are rounded, and so are the middle and half the width
     return Enclosure((low + high) / 2, (high - low) / 2 * GROW + 4 * U * high)
 
 
 def centre(n):
     """P: the mean taken away, ``[n, n]``."""
     WORK.spend(0, n * n)
+    # 1 / n and its difference from 1 are both rounded, each by at most u
     return Enclosure(np.eye(n) - 1 / n, 2 * U)
 
 
 def inverse(x):
     """1 / x, not finite where x may be 0."""
+    # nan, not inf: no comparison with it is true, so that nothing is settled by it
     low, high = 1 / x.high, 1 / np.where(x.low > 0, x.low, math.nan)
     return Enclosure((low + high) / 2, (high - low) / 2 * GROW + 4 * U * high)
 
@@ -93,16 +101,21 @@ def gelu(x):
     value, slope = [], []
     WORK.spend(GELU * x.size)
     with localcontext() as context:
+        # digits: far more than a float64's 17, since 1/2 + φ · series cancels where x is negative
         context.prec = 50
         for each in map(Decimal, x.tolist()):
             density = (-each * each / 2).exp() * ROOT
             term, total, n = each, Decimal(0), 1
+            # terms are of one sign and shrink once n > x²: those below 1e-45 are lost in the error
+            # below
             while abs(each) < 13 and abs(term) > Decimal("1e-45"):
                 total, n = total + term, n + 2
                 term = term * each * each / n
+            # 1 - Φ(13) = 6e-39: beyond, x Φ(x) is x or 0 up to less than that error
             below = Decimal("0.5") + density * total if abs(each) < 13 else Decimal(int(each > 0))
             value.append(float(each * below))
             slope.append(float(below + each * density))
+    # of the series and of the tail; the 2 u is the rounding from decimals to float64
     error = 1e-30 * (1 + abs(x))
     return [Enclosure(y, 2 * U * abs(np.array(y)) + error) for y in (value, slope)]
 
@@ -118,11 +131,13 @@ class OneLayer:
         if config["act_fn"]:
             axes |= {"W_in": "dh", "b_in": "h", "W_out": "hd", "b_out": "d"}
         for name in NORMS:
+            # "lnpre" normalises without a scale and a bias of its own
             axes |= {f"{name}_w": "d", f"{name}_b": "d"} if config[name] == "ln" else {}
         WORK.spend(0, sum(array.size for array in weights.values()))
         need(axes.keys() == weights.keys(), "its weights are not those of its network")
         sizes = {x: n for y in axes for x, n in zip(axes[y], weights[y].shape, strict=True)}
         fits = all(weights[y].shape == tuple(sizes[x] for x in axes[y]) for y in axes)
+        # W_E has a row for each depth from 0 to D
         fits &= sizes.get("l", 1) == (config["max_depth"] or 0) + 1
         fits &= sizes["t"] == len(self.rows) == len(tokens) and sizes["n"] <= HEADS
         fits &= max(sizes[x] for x in "de") <= base.LARGEST
@@ -134,6 +149,7 @@ class OneLayer:
         known &= depth == bool(config["n_types"]) == bool(config["max_depth"])
         for name, (least, kinds) in NUMBERS.items():
             value = config[name]
+            # `type`, not `isinstance`: True is an int to the latter
             known &= value is None or (type(value) in kinds and least <= value < 1e9)
         bos, brackets = config["bos_token"], 2 * (config["n_types"] or 0)
         known = known and (bos is None or bos >= brackets)  # else BOS would be a bracket
@@ -155,6 +171,7 @@ class OneLayer:
             x = x * inverse(root(square + Enclosure(self.c["eps"])))[:, None]
             x = x * w["ln1_w"] + w["ln1_b"] if self.c["ln1"] == "ln" else x
         q, self.k, self.v = (dot("sd,nde->sne", x, w[f"W_{y}"]) + w[f"b_{y}"] for y in "QKV")
+        # scores are q·k / attn_scale; dividing q once spares every pair
         self.q = q * inverse(Enclosure(self.c["attn_scale"]))
         self.rays = None
 
@@ -165,6 +182,7 @@ class Step:
     def __init__(self, source, target, emits, came, to, kind=-1):
         WORK.spend(CALL + 500 * len(came))
         self.source, self.target, self.emits, self.kind = source, target, emits, kind
+        # sorted by where they lead, so that `reduceat` joins what arrives at one state
         order = np.argsort(to, kind="stable")
         self.came, self.to = (np.array(each, dtype=int)[order] for each in (came, to))
         self.goes, self.first = np.unique(self.to, return_index=True)
@@ -176,8 +194,10 @@ class Paths:
     def lay_out(self, options, size, origin):
         """Number the symbols: token, position and depth."""
         self.options, self.size, self.origin, rows = options, size, origin, {}
+        # options stand in order of their source: `walk` goes through them once, forwards
         ends = [(each.source, each.target) for each in options]
         self.source, self.target = np.array(ends, dtype=int).reshape(-1, 2).T
+        # no path adds up more numbers; what `least` allows for their rounding grows with it
         self.additions = 4 * sum(len(each.emits) + 1 for each in options)
         bos, positions = self.c["bos_token"], "position" in self.c["state"]
         self.start = None if bos is None else rows.setdefault((bos, 0, 0), len(rows))
@@ -186,6 +206,8 @@ class Paths:
             places, before = self.before(option)
             option.index = np.zeros((len(option.emits), len(places)), dtype=int)
             for j, token in enumerate(option.emits):
+                # the position of the j-th token that is emitted; BOS has position 0, and shifts the
+                # others
                 p, q = places + j + (bos is not None), 0 * places
                 if self.depth([token]):  # of opening brackets from 1 to D on, of others one less
                     q, closes = before + self.depth(option.emits[: j + 1]), token % 2
@@ -203,8 +225,10 @@ class Paths:
 
     def walk(self, costs, last, allowed, join=np.minimum, zero=0.0, none=math.inf):
         """The least sum of costs, ``[S, n]``, on a path whose end has ``last`` 0, not ∞."""
+        # [state, 0: so far; 1: if it ended here, cost]
         shape = self.size, 2, max(costs.shape[1], last.shape[1])
         kind = float if join is np.minimum else object  # numbers of strings can be large
+        # integers of Python are slow, and grow by some bits a level
         each = shape[2] * (6 if kind is float else 200 + self.n_levels // 4)
         work = CALL / 2 + each * self.moves[allowed]
         WORK.spend(float(work.sum()), self.n_levels * math.prod(shape))
@@ -213,12 +237,14 @@ class Paths:
         origin[0] = zero
         if self.start is not None:
             origin[0] += costs[self.start]
+            # BOS alone is a string, too, that ends with BOS
             origin[1] = origin[0] + last[self.start]
         for i in np.flatnonzero(allowed):
             option = self.options[i]
             new, there = levels[option.source][option.came], levels[option.target]
             if option.emits:
                 going = new[:, 0] + costs[option.index].sum(0)
+                # only what is emitted last decides with which symbol a string ends
                 new = np.stack([going, going + last[option.index[-1]]], axis=1)
             new = join.reduceat(new, option.first)
             there[option.goes] = join(there[option.goes], new)
@@ -232,6 +258,7 @@ class Paths:
         )
         live, found = np.zeros((self.n_levels, self.size), dtype=bool), set()
         live[-1] = self.finals  # from where a string may go on without a token
+        # backwards, so that an option's target is known before its source
         for i in np.flatnonzero(self.all)[::-1]:
             option = self.options[i]
             ended = live[option.target, option.to]
@@ -244,6 +271,7 @@ class Paths:
 
     def ways(self):
         """How many strings there are, as often as they are made."""
+        # sums for minima, 1 at the origin, costs of 0: the same walk counts paths
         zero = np.zeros((len(self.symbols[0]), 1), dtype=object)
         return sum(self.walk(zero, zero, self.all, np.add, 1, 0)[0] for _ in self.questions())
 
@@ -251,6 +279,7 @@ class Paths:
         """Allowed options in two: of those over a step the ones before the j-th, and the others."""
         over = (self.source <= step) & (step < self.target)
         before = np.arange(len(over)) < j
+        # options not over the step stay in both parts: each path takes exactly one that is over it
         return [allowed & ~(over & ~before), allowed & ~(over & before)]
 
     def path(self, named):
@@ -259,6 +288,8 @@ class Paths:
         level, state, found = 0, self.origin, [] if self.start is None else [self.start]
         while level < self.n_levels - 1:
             here = np.flatnonzero(self.source == level)
+            # any string will do: the bound holds wherever it is taken, and is only less tight
+            # elsewhere
             option = self.options[next((i for i in here if i in named), here[0])]
             (at,) = np.flatnonzero(option.came == state)
             found += option.index[:, at].tolist()
@@ -277,16 +308,22 @@ class Edits(Paths):
         listed = sorted(self.listed(facts["rewrites"]), key=lambda option: option[0])
         counted = np.array(["position" in self.c["state"], 1])
         depths = itertools.accumulate([self.depth([token]) for token in self.x], initial=0)
+        # [gap, (place, depth)] in the original string; places count only where positions do
         self.at = np.array([*enumerate(depths)]) * counted
         moves = [
+            # how far an edit moves all behind it: what it emits less what it replaces
             (len(emits), self.depth(emits)) * counted + self.at[start // 2] - self.at[end // 2]
             for start, end, _, emits in listed
         ]
+        # the last of kinds + 1 is that of keeping, -1 by index, which moves nothing
         most = np.zeros((2, kinds + 1, 2), dtype=int)  # down and up, by an edit of each kind
         for move, (_, _, kind, _) in zip(moves, listed, strict=True):
             most[:, kind] = np.maximum(most[:, kind], [-move, move])
+        # as if each edit of the budget moved most: states beyond cannot be reached
         down, up = np.einsum("wkm,k->wm", most, [*self.budgets, 0])
         shape = (*(budget + 1 for budget in self.budgets), *(down + up + 1).tolist())
+        # the state of no edit: nothing spent; moves are counted from `down`, so that none is
+        # negative
         self.zero, size = (*[0] * kinds, *down.tolist()), math.prod(shape)
         longest = len(self.x) + (self.c["bos_token"] is not None) + up[0]
         fits = size * max(len(listed), 4 * (len(self.x) + 1)) <= MOST
@@ -297,10 +334,12 @@ class Edits(Paths):
         for (source, target, kind, emits), move in zip(listed, moves, strict=True):
             spent = [int(each == kind) for each in range(kinds)]
             to = self.states + np.array([*spent, *move])
+            # what leaves the grid spends more than its budget, or starts where no path comes
             here = np.flatnonzero(((to >= 0) & (to < shape)).all(1))
             to = np.ravel_multi_index(to[here].T, shape)
             options.append(Step(source, target, emits, here, to, kind))
         self.lay_out(options, size, int(np.ravel_multi_index(self.zero, shape)))
+        # 2 i before gap i, 2 i + 1 behind it, for the n + 1 gaps
         self.n_levels, self.finals = 2 * len(self.x) + 2, np.ones(size, dtype=bool)
         self.all = np.ones(len(options), dtype=bool)
 
@@ -334,17 +373,23 @@ class Edits(Paths):
         """Options: the level that each starts from, the one it leads to, its kind, its tokens."""
         n, kinds = len(self.x), range(len(self.budgets))
         words = [*self.x, *itertools.chain(*(emits for *_, emits in rewrites))]
+        # a node's number, and an option's, has to stay below BOUND: there are 2 n + 1 options
+        # beside edits
         few = max(n, len(rewrites), len(words)) <= BOUND // 4 and len(self.budgets) <= 8
         need(few, "it has too many rewritings")
         known = all(type(y) is int and y in self.network.rows for y in words)
         need(known, "a token is none of the network's")
         numbers = all(type(y) is int and 0 <= y <= n + 1 for y in self.budgets)
         need(numbers, "a budget is no number of edits")
+        # leave gap i; then keep token i
         yield from ((2 * i, 2 * i + 1, -1, ()) for i in range(n + 1))
         yield from ((2 * i + 1, 2 * i + 2, -1, (token,)) for i, token in enumerate(self.x))
         for kind, start, span, emits in rewrites:
             stands = kind in kinds and 0 <= start <= start + span <= n
             need(stands, "a rewriting is of no kind or place")
+            # an insertion leads from before its gap (2 s) to behind it (2 s + 1); a span from
+            # behind its gap to
+            # before the gap at its end, where something may still be inserted
             yield 2 * start + (span > 0), 2 * (start + span) + (span == 0), kind, (*emits,)
 
 
@@ -375,13 +420,17 @@ class SameEnd:
 
     def __init__(self, space, net, last):
         self.space, self.net, self.r = space, net, net.r[last]
+        # ∞ for any other last symbol: no such path is the least
         self.last = np.where(np.arange(len(space.symbols[0])) == last, 0.0, math.inf)[:, None]
+        # [head, symbol]
         self.scores, self.known = dot("ne,sne->ns", net.q[last], net.k), {}
 
     def weights(self, path):
         """E of every symbol, ``[S, heads]``, where the largest on a path is 1."""
         tops = tuple(self.scores.mid[:, path].max(1).tolist())
         if tops not in self.known:
+            # exp(1000) is ∞ as a float64 anyhow: then nothing is settled. `decimal` would take long
+            # for more
             clipped = np.minimum(self.scores.mid, np.add(tops, 1000)[:, None])
             scores = Enclosure(clipped, self.scores.rad)
             found = [base.exponential(scores[h], top) for h, top in enumerate(tops)]
@@ -396,10 +445,12 @@ class SameEnd:
         """
         path, self.allowed, self.wanted = self.space.path(edits), allowed, None
         self.e = total = self.weights(path)
+        # [symbols of the path, head]: attention on the named string, only to aim by
         share = self.e.mid[path] / self.e.mid[path].sum(0)
         self.v, self.u = self.seen() if rays else self.net.v, None
         self.near = np.einsum("sn,sne->ne", share, self.v.mid[path])
         if rays:
+            # rounding must not make it longer than 1, or u·Px could be larger than |Px|
             u = self.near / np.sqrt((self.near**2).sum()) * (1 - 1e-12)  # no longer than 1
             self.u, self.near = Enclosure(u), u / (u**2).sum()
             along = dot("sne,ne->sn", self.v, self.u)
@@ -407,9 +458,11 @@ class SameEnd:
             if not self.least(above.mid, above.rad)[0] >= 0:
                 return False  # |P x| may be below the constant
             total = self.e * along
+        # the largest sum is minus the least of what is negated
         low, high = self.least(total.mid, total.rad), -self.least(-total.mid, total.rad)
         if low[0] == math.inf:
             return True  # there is no string
+        # [head, (least, largest)] of 1 / Z, rounded outwards
         ends = np.transpose([(1 - 4 * U) / high, (1 + 4 * U) / np.where(low > 0, low, math.nan)])
         self.ends = np.array(list(itertools.product(*ends)))  # [2^heads, heads] of 1 / Z
         self.wanted = self.margins(target)
@@ -427,17 +480,24 @@ class SameEnd:
     def least(self, mid, rad):
         """No more than the least sum of costs on a path, ``[n]``; -∞ if a cost is not known."""
         off = self.space.additions * U / (1 - self.space.additions * U)
+        # each term is lowered by its share of what the sum's rounding can be, so that the sum is
+        # too low
         low = mid - (rad + (abs(mid) + rad) * (off + 4 * U)) * GROW - base.TINY
+        # finite, so that ∞ - ∞ is not met on the way; a sum of at most 1e9 others stays above
+        # -1e249
         low = np.where(abs(low) < 1e240, low, -1e250)  # of what nothing is known
         found = self.space.walk(low, self.last, self.allowed)
         return np.where(found > -1e249, found, -math.inf)
 
     def below(self, y, sign=False):
         """A bound of each number from below, of which only the sign may be asked for."""
+        # t of the theorem, [number, head]: the value near the string that is named
         at = np.einsum("kne,ne->kn", y.slope.mid, self.near)
         if sign and at.shape[1] == 1:
+            # of one head the sign can be had without a gap: with t = -rest no constant is left over
             at = -y.rest.mid[:, None]
         (n_symbols, heads), found = self.e.mid.shape, []
+        # numbers for each pair of a row and a choice of ends, in costs and in `walk`
         room = n_symbols * heads + 2 * self.space.size * self.space.n_levels
         step = max(1, MOST // (len(self.ends) * room))
         for first in range(0, len(at), step):
@@ -448,6 +508,7 @@ class SameEnd:
             else:
                 r = dot("sne,kne->skn", self.v, slope) + t
             costs = dot("skn,pn->skp", r * self.e[:, None], self.ends)
+            # [row × choice of ends]
             least = self.least(*(x.reshape(n_symbols, -1) for x in (costs.mid, costs.rad)))
             found.append(least.reshape(-1, len(self.ends)).min(1))
         middle = y.rest + dot("kn,n->k", at, np.ones(heads))
@@ -463,7 +524,9 @@ class SameEnd:
         u = x.into(centre(len(x.rest.mid)))
         low, high, at = self.range(u)
         moved, size = np.maximum(high - at, at - low), np.sqrt((at**2).sum() + more) * (1 + 1e-12)
+        # |u - a|² / 2R; the 1e-11 covers that R is only rounded and made larger by 1e-12
         gap = ((moved**2).sum() + 1e-11 * size**2) / (2 * size) * GROW
+        # a·u / R, and more·1 / R: √more is as it were one coordinate more, which never moves
         tangent = u.into(at[:, None] / size).plus(Enclosure([more / size]))
         return u, at, moved, tangent.plus(Enclosure(gap / 2, gap / 2))
 
@@ -471,12 +534,18 @@ class SameEnd:
         """P x / √(|P x|² + more), or over the floor if that is larger."""
         u, at, moved, size = self.norm(x, more)
         (low,), (high,), (near,) = self.range(size)
+        # below the floor C 1 / max(size, C) is flat, and a tangent of 1 / size above it
         slope = -1 / near**2 if low > floor else 0.0  # of a tangent of 1 / size
         low, high = np.maximum((low, high), floor)
+        # 1 / s - slope·s is least where its derivative is 0, at s = 1 / √-slope: 2 √-slope; it is
+        # convex,
+        # hence largest at an end
         least = 2 * np.sqrt(-slope) if slope else 1 / high
         most = max(1 / low - slope * low, 1 / high - slope * high)
         off = (most - least) / 2 * GROW + 8 * U * most
         over = size.times(Enclosure([slope])).plus(Enclosure((most + least) / 2, off))
+        # u / σ = u y + a (1/σ - y) + (u - a)(1/σ - y): linear, linear in 1/σ, and what is bounded
+        # below
         y = 2 / (low + high)
         off = max(1 / low - y, y - 1 / high) * GROW + 4 * U / low
         rest = Enclosure(at) * Enclosure(-y) + Enclosure(0 * at, moved * off)
@@ -488,9 +557,12 @@ class SameEnd:
         if self.net.c["act_fn"] == "relu":
             slope, most = base.relu(low, high)
             return p.times(Enclosure(slope)).plus(Enclosure(most / 2, most / 2 * GROW))
+        # where the range is nan, any point: the rest becomes nan and settles nothing
         at = np.nan_to_num(np.clip(at, low, high))
         nearest = np.where(low * high > 0, np.minimum(abs(low), abs(high)), 0.0)
+        # GELU'' = φ(x) (2 - x²): falls in |x| to 0 at √2, is negative beyond, and least at |x| = 2
         bend = np.exp(-(nearest**2) / 2) * float(ROOT) * abs(2 - nearest**2)
+        # 0.108 ≥ |GELU''(2)| = 2 φ(2) = 0.10798…, the height of that second hill
         bend = np.where(nearest < 2, np.maximum(bend, 0.108), bend) * GROW  # |GELU''| from there on
         moved = np.maximum(high - at, at - low)
         value, slope = gelu(at)
@@ -503,8 +575,11 @@ class SameEnd:
         w_o = (np.moveaxis(side, 2, 0) for side in (w["W_O"].mid, w["W_O"].rad))
         x = Affine(Enclosure(*w_o), w["b_O"])
         if self.u:
+            # of a ray, o' itself, [n, one head, n], stands for W_O o + b_O
             x = Affine(Enclosure(np.eye(n)[:, None]), Enclosure(np.zeros(n)))
+        # a norm divides by √(|P x|² / n + eps) = √(|P x|² + n eps) / √n: √n is multiplied back
         wide = root(Enclosure(float(n))) * Enclosure(np.ones(n))
+        # of a ray |P x| > C was shown, so that the constant plays no part
         x = self.divided(x, 0.0, 0.0 if self.u else c["ln_c"]) if c["ln_c"] else x
         x = x.plus(self.r) if c["residual"] else x
         x = self.divided(x, 0.0, c["ln_mid"]) if c["ln_mid"] else x
@@ -515,6 +590,7 @@ class SameEnd:
             x = x + y.into(w["W_out"]).plus(w["b_out"])
         n_logits = len(w["b_U"].mid)
         WORK.spend(0, n_logits**2)
+        # [rival, logit]: +1 at the target, -1 at the rival
         won = np.delete((np.arange(n_logits) == target) - np.eye(n_logits), target, axis=0)
         towards, bias = dot("do,ko->dk", w["W_U"], won), dot("o,ko->k", w["b_U"], won)
         if not c["ln_final"]:
@@ -523,6 +599,7 @@ class SameEnd:
         u = u.times(wide)
         if c["ln_final"] == "ln":
             u, bias = u.times(w["ln_final_w"]), bias + dot("d,dk->k", w["ln_final_b"], towards)
+        # the margin times σ > 0: (u / σ) W + bias has the sign of u W + σ bias
         return u.into(towards) + size.into(bias[None])
 
 
@@ -548,9 +625,12 @@ def check(facts, arrays, kind=Edits):
                     named = {next(nodes) for _ in range(next(nodes))}
                     settled = groups[last].settled(target, allowed, named, step == RAYS)
                     need(settled, f"not settled: strings that end with symbol {last}")
+                    # the first leaf says what all will cost about, before the others are begun;
+                    # then no more
                     WORK.repeat(leaves - 1, since)
                     leaves = 1
                 else:
+                    # reversed, since the last is taken first: trees stand in preorder
                     todo += space.parted(allowed, step, next(nodes))[::-1]
     need(next(nodes, None) is None, "it has trees of no group")
     return space.says(facts)

@@ -47,6 +47,7 @@ from decimal import Context, Decimal
 
 import numpy as np
 
+# LEAF: nodes below are axes, those from it on winners; LARGEST: of any axis of a weight
 FORMAT, LEAF, LARGEST, MOST_BYTES, MOST_FACTS = "tl_dyck.proof/4", 64, 4096, 2**26, 2**23
 MOST_WORK, ROOM = 6e10, 12_000  # about a minute; how much of it allows for a number that is held
 WHOLE = 50_000  # bytes of a file that may ask for all of it: a smaller one may for less
@@ -108,6 +109,7 @@ class Enclosure:
         WORK.spend(CALL // 4 + 20 * self.mid.size, self.mid.size)
         self.rad = np.zeros(self.mid.shape) + rad  # of the same shape
         self.size = (abs(self.mid) + self.rad) * GROW  # an upper bound of the absolute value
+        # 2 u: of this line's two roundings
         self.low = self.mid - self.rad * GROW - 2 * U * self.size - TINY
         self.high = self.mid + self.rad * GROW + 2 * U * self.size + TINY
 
@@ -131,7 +133,7 @@ def dot(how, a, b):
     sizes = dict(zip(left + right, a.mid.shape + b.mid.shape, strict=True))
     WORK.spend(CALL + 4 * math.prod(sizes.values()), math.prod(sizes[i] for i in out))
     n = 2 + math.prod(sizes[i] for i in set(left + right) - set(out))
-    gamma, size = n * U / (1 - n * U), abs(b.mid)
+    gamma, size = n * U / (1 - n * U), abs(b.mid)  # Higham 2002, §3.1
     rad = np.einsum(how, abs(a.mid), b.rad + gamma * size) + np.einsum(how, a.rad, b.size)
     return Enclosure(np.einsum(how, a.mid, b.mid), rad * GROW + TINY)
 
@@ -139,9 +141,10 @@ def dot(how, a, b):
 def exponential(x, top=None):
     """exp(x - top), each correctly rounded; the top is the largest if it is not given."""
     WORK.spend(EXP * x.mid.size)
-    need((x.rad < 1e-3).all(), "scores are too large to be known")
+    need((x.rad < 1e-3).all(), "scores are too large to be known")  # else 1.002 below is no bound
     top = Decimal(float(x.mid.max() if top is None else top))
     mid = [float(DIGITS.exp(DIGITS.subtract(Decimal(each), top))) for each in x.mid.tolist()]
+    # e^r - 1 ≤ 1.002 r, r < 1e-3
     return Enclosure(mid, mid * (1.002 * x.rad + 4 * U) * GROW + TINY)
 
 
@@ -228,8 +231,9 @@ class Margin:
         losers = [token for token in network.rivals if token not in may]
         WORK.spend(0, network.n_logits**2)
         won = np.eye(network.n_logits)[[winner]] - np.eye(network.n_logits)[losers]  # [k, o]
+        # [x, symbol]
         counts = np.pad(np.repeat(np.eye(ending.k * ending.depth), 2, axis=1), ((1, 0), (1, 0)))
-        counts[0, ending.symbols] = 1
+        counts[0, ending.symbols] = 1  # a symbol occurs at most once
         weight, own = exponential(dot("e,ie->i", network.q[last], network.key)), w["W_E"][last]
         adds = network.adds + own if network.added == "before" else network.adds
         after = own * Enclosure(float(network.added == "after"))
@@ -253,7 +257,7 @@ class Margin:
         slope, lift = relu(p.low, p.high)
         linear = dot("nhk,nhx->nkx", self.v * Enclosure(slope[:, :, None]), hidden) + self.alpha
         linear = linear + self.c[None, :, None] * rho[:, None]
-        lifts = dot("nh,hk->nk", lift, np.minimum(self.v.low, 0))
+        lifts = dot("nh,hk->nk", lift, np.minimum(self.v.low, 0))  # V < 0: the lift takes away
         least = (dot("nx,nkx->nk", box, linear) + lifts).low
         return (least > 0).all(1), linear.size.sum(1)[:, 1:] * (high - low)
 
@@ -335,7 +339,7 @@ def parsed(line):
 def read(path):
     """What a file holds: the SHA-256 of the rest in a line, facts as JSON in a line, arrays."""
     digest, _, rest = contents(path).partition(b"\n")
-    WORK.share = min(1, 0.05 + len(rest) / WHOLE)
+    WORK.share = min(1, 0.05 + len(rest) / WHOLE)  # a twentieth for the smallest
     need(digest == hashlib.sha256(rest).hexdigest().encode(), "altered: it has another digest")
     facts, arrays, end = parsed(rest[: rest.find(b"\n") + 1]), {}, rest.find(b"\n") + 1
     for name, (kind, shape) in facts["arrays"].items():

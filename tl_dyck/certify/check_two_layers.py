@@ -45,6 +45,7 @@ else:  # copied out
     import check_language as base
 
 Enclosure, need, dot, GROW, U = base.Enclosure, base.need, base.dot, base.GROW, base.U
+# an eighth of what `check_edits` holds, as a prefix has a profile, too; MOST_WORK: multiplications
 FORMAT, BOUND, MOST, MOST_WORK = "tl_dyck.two_layers/1", paths.BOUND, paths.MOST // 8, 2**32
 CLAIMS = {name: base.CLAIMS[name] for name in ("any_token", "closing_only", "valid_token")}
 CLAIMS["agree"] = "two models predict the same token"
@@ -73,6 +74,7 @@ def limited(x, floor):
     """LN_C: P x / max(|P x|, C)."""
     x = dot("sd,de->se", x, paths.centre(x.mid.shape[1]))
     size = paths.root(dot("sd,sd->s", x, x))
+    # max(·, C) grows with |P x|, so that its ends are those of the ends; likewise 1 / it below
     low, high = np.maximum(size.low, floor), np.maximum(size.high, floor)
     return divided(x, Enclosure((low + high) / 2, (high - low) / 2 * GROW + 4 * U * high))
 
@@ -80,8 +82,10 @@ def limited(x, floor):
 def activated(x, act_fn):
     """ReLU or GELU."""
     if act_fn == "relu":
+        # |relu(x) - relu(y)| ≤ |x - y|
         return Enclosure(np.maximum(x.mid, 0), x.rad)
     value = joined([paths.gelu(x.mid.ravel())[0]], x.mid.shape)
+    # |GELU'| is largest at √2: Φ(√2) + √2 φ(√2) = 1.1289
     return Enclosure(value.mid, (value.rad + 1.13 * x.rad) * GROW)
 
 
@@ -92,6 +96,7 @@ class TwoLayers:
         one, two = ({n[2:]: w for n, w in weights.items() if n[0] == i} for i in "01")
         need(len(one) + len(two) == len(weights), "its weights are not of two layers")
         d = one["W_O"].shape[-1]
+        # the first layer has no unembedding; `OneLayer` wants one, and this one is never asked
         zeros = {"W_U": np.zeros((d, 1)), "b_U": np.zeros(1)}
         self.first = paths.OneLayer(configs[0], one | zeros, range(2 * k + 1))
         self.configs, self.two, self.n_logits = configs, two, two["b_U"].size
@@ -112,6 +117,7 @@ class TwoLayers:
         with_rows = self.two | {"W_E": handed.mid}
         self.second = paths.OneLayer(self.configs[1], with_rows, range(len(handed.mid)))
         self.second.w["W_E"] = handed
+        # to the second layer a symbol's row is its token; positions and depths are not read
         every = np.arange(len(handed.mid))
         self.second.tabulate(every, every, every)
 
@@ -124,12 +130,14 @@ class TwoLayers:
         fits = n_symbols * width <= MOST_WORK
         fits &= net.c["act_fn"] != "gelu" or n_symbols * hidden <= MOST
         need(fits, "its layers are too large for so many prefixes")
+        # [last symbol, head, symbol]
         scores = dot("qne,sne->qns", net.q, net.k)
         e = [base.exponential(scores[q, h]) for q, h in np.ndindex(scores.mid.shape[:2])]
         e = joined(e, scores.mid.shape)
         found, step = [], max(1, paths.MOST // width)
         for first in range(0, n_symbols, step):
             last, counts = (x[first : first + step] for x in (graph.last, graph.counts))
+            # [prefix, head, symbol]: E of a symbol, as often as it occurs
             weight = e[last] * Enclosure(counts[:, None])
             total = dot("xns,s->xn", weight, np.ones(len(tokens)))
             o = dot("xns,sne->xne", weight, net.v) * paths.inverse(total)[:, :, None]
@@ -156,13 +164,16 @@ class PrefixGraph:
 
     def __init__(self, facts, has_depth):
         self.k, self.depth, self.claim = (facts[x] for x in ("n_types", "max_depth", "claim"))
+        # without depths in the embedding brackets of all depths are one kind
         deep = range(1, self.depth + 1) if has_depth else (0,)
         brackets = itertools.product(deep, range(self.k), (0, 1))
         self.kinds = [
             (2 * self.k, 0),
+            # a closing bracket's depth is one less than that of the opening one
             *((2 * a + x, level - x * has_depth) for level, a, x in brackets),
         ]
         number, symbols = {kind: i for i, kind in enumerate(self.kinds)}, {}
+        # BOS has occurred once
         start = (1, *[0] * (len(self.kinds) - 1))
         self.nodes, self.arcs = [[((), start)]], []
         symbols[0, start] = 0
@@ -179,10 +190,12 @@ class PrefixGraph:
             self.arcs.append(np.array(arcs, dtype=int).reshape(-1, 3).T)
             size = len(start) * sum(each.shape[1] for each in self.arcs)
             need(size <= paths.MOST, "it has too many prefixes")
+        # shorter profiles first, then by profile: a node's number parts neighbours from neighbours
         order = sorted(symbols, key=lambda each: (sum(each[1]), each[1], each[0]))
         place = np.empty(len(order), dtype=int)
         place[[symbols[each] for each in order]] = np.arange(len(order))
         self.last, counts = (np.array(each) for each in zip(*order, strict=True))
+        # less BOS
         self.counts, self.level = counts.astype(float), counts.sum(1) - 1  # in brackets
         for i, (source, target, symbol) in enumerate(self.arcs):
             by_target = np.argsort(target, kind="stable")
@@ -212,6 +225,7 @@ class PrefixGraph:
             asked = [self.may(stack) for stack, _ in nodes]
             for may in dict.fromkeys(each for each in asked if each != ()):
                 ends = np.array([each == may for each in asked])
+                # symbols by which prefixes of n brackets may have ended; of none, BOS, symbol 0
                 over = self.arcs[n - 1] if n else ()
                 for last in np.unique(over[2][ends[over[1]]]) if n else (0,):
                     yield may, PrefixGroup(self, n, int(last), ends)
@@ -225,15 +239,18 @@ class PrefixGroup:
         for level in range(n)[::-1]:
             source, target, symbol = graph.arcs[level]
             base.WORK.spend(2 * base.CALL + 50 * source.size)
+            # only the last step is bound to the last symbol
             on = live[target] & ((symbol == last) | (level < n - 1))
             live = np.zeros(len(graph.nodes[level]), dtype=bool)
             live[source[on]] = True
             first = np.unique(target[on], return_index=True)[1]
+            # live nodes renumbered from 0, as `reduceat` of the step before leaves them
             self.steps.insert(0, (np.cumsum(live)[source[on]] - 1, symbol[on], first))
         at = np.unique(np.concatenate([[0], *(step[1] for step in self.steps)])).astype(int)
         need(len(at) < BOUND, "it has too many prefixes")
         self.steps = [(x, np.searchsorted(at, y), z) for x, y, z in self.steps]
         self.symbols, self.level, self.last = at[None], graph.level[at], np.searchsorted(at, last)
+        # a path adds up n + 1 symbols' costs
         self.n_levels, self.additions = n + 1, 4 * (n + 2)
         self.size = max((len(first) for _, _, first in self.steps), default=1)
         self.all = np.ones(len(at), dtype=bool)
@@ -290,6 +307,7 @@ def models(facts, arrays):
         need(type(head) is int and 0 <= head < n_heads, "it has no such head")
         mask = np.arange(n_heads) != head
         for name in (f"{layer}.W_Q", f"{layer}.b_Q"):
+            # queries of 0 make all scores of a head equal: uniform attention
             weights[name] = np.einsum("n,n...->n...", mask, weights[name])
         yield TwoLayers(facts["config"], weights, k, depth)
 

@@ -69,6 +69,7 @@ def ablate(
     from tl_dyck.studies.ablation import AblateConfig, ablate_runs, ablate_trained
 
     device = usable_device(device)
+    # both or neither
     if bool(models) == experiment:
         raise ValueError("give saved models, or --experiment with none")
     if seeds is not None and not experiment:
@@ -76,12 +77,14 @@ def ablate(
     chosen = parse_seeds(seeds or "10")
     config = AblateConfig()
     if steps is not None:
+        # 0 steps: no fine-tuning at all, not one that does nothing
         tuned = config.finetune and replace(config.finetune, steps=steps) if steps else None
         config = replace(config, finetune=tuned, leave_one_out=tuned)
     config = configured(config, settings)
     if out is None:
         places = {split_address(model)[0] for model in models or ()}
         studies = [place for place in places if (place / "results.json").exists()]
+        # models of one study, and of nothing else: the report goes beside its own
         one = len(places) == len(studies) == 1
         out = studies[0] / "ablation" if one else Path("results", "ablation")
     if experiment:

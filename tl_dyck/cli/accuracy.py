@@ -45,6 +45,7 @@ def accuracy(
     place = usable_device(device)
     loaded = load_models(models, only, place)
     known = None if task is None else load_task(task)
+    # a large file is read once for all models of one language
     read = functools.cache(lambda language: read_strings(file, language, end=end))
     rows = []
     for each in loaded:

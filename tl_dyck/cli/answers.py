@@ -43,6 +43,7 @@ UNDECIDED = 3
 Answer = Iterator[Any]
 
 _MISSING = "–"
+# also "[0.1, 0.2]", "(3)" and a missing value: a column of these is one of numbers
 _NUMBER = re.compile(r"[-+(\[]?\d.*|–|")
 #: Words that have a colour, wherever they are all there is in a cell or line.
 _STYLES = {"proved": "green", "refuted": "red", "open": "yellow"}
@@ -145,7 +146,9 @@ def text_table(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
 
     So names can be copied. Columns of numbers are to the right, words of verdicts coloured.
     """
+    # top, right, bottom, left: two spaces between columns
     made = _Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    # a table without heads has no empty line in their place
     made.show_header = any(heads)
     for index, head in enumerate(heads):
         numbers = all(_NUMBER.fullmatch(row[index]) for row in cells)
@@ -176,6 +179,7 @@ class _Cells(string.Formatter):
             raise _Missing from None
 
     def format_field(self, value: Any, form: str) -> str:
+        # NaN differs from itself
         if value is None or value != value:
             raise _Missing
         return format(value, form)
@@ -206,6 +210,7 @@ class _Options:
 
         def parse_args(args: list[str]) -> Any:
             found = parse(args)
+            # (values, arguments left over, parameters in the order in which they were given)
             times = Counter(each for each in found[2] if each.param_type_name == "option")
             for each, n in times.items():
                 if n > 1 and not each.multiple and not ctx.resilient_parsing:
@@ -251,6 +256,7 @@ def answers(command: Callable[..., Answer]) -> Callable[..., None]:
         for name, (kind, names) in bundles.items():
             given[name] = kind(**{each: given.pop(each) for each in names})
         status, found = 0, dict[str, Any]()
+        # what others print would make the output no JSON
         hidden = contextlib.redirect_stdout(io.StringIO()) if as_json else contextlib.nullcontext()
         try:
             with hidden:
@@ -312,4 +318,5 @@ def say_note(text: str) -> None:
 def end_with(refuted: bool, undecided: bool) -> None:
     """End a command with the status of its verdict: 0 proved, 1 refuted, 3 undecided."""
     if refuted or undecided:
+        # a refuted one decides, whatever else is open; 2 is a mistake of usage
         raise typer.Exit(1 if refuted else UNDECIDED)

@@ -38,6 +38,7 @@ _NEEDS = {
 
 def load_any(source: str) -> tuple[Any, DyckLanguage | None]:
     """A model or an RNN, and the bracket language if it says which."""
+    # the JSON file of an exported RNN
     if (Path(source) / FILES[0]).exists():
         rnn = load_rnn(source)
         return rnn, rnn.config.language
@@ -49,6 +50,7 @@ def load_any(source: str) -> tuple[Any, DyckLanguage | None]:
 
 def description(network: Any) -> RNNConfig:
     """What a model reads and puts out, as the RNN that it is."""
+    # not compared with the model here: whoever certifies exports it again, and compares
     rnn = network if isinstance(network, TwoLayerRNN) else export_rnn(network, verify=False)
     return rnn.config
 
@@ -56,6 +58,7 @@ def description(network: Any) -> RNNConfig:
 def read_lines(file: Path, target: str | None) -> list[tuple[str, str | None]]:
     """Strings, one a line, maybe a tab and a target; `target` for those that have none."""
     rows = []
+    # not `splitlines`: words may hold its other line ends
     for line in read_text(file).split("\n"):
         text, tab, wanted = line.partition("\t")
         if text.strip():
@@ -103,6 +106,7 @@ def read_space(
     Raises:
         CertifyError, SpaceError: a space that cannot be, or something that it needs is missing.
     """
+    # "pairs:2" by its name
     named = {part.partition(":")[0].strip() for part in edits.space.split(",")}
     found: dict[str, Any] = {"language": language}
     if "sub" in named and edits.synonyms is not None:
@@ -125,6 +129,7 @@ def _deletable(config: RNNConfig, words: str | None) -> list[int]:
     wanted = STOP_WORDS if words is None else words.split()
     alphabet = _alphabet(config)
     unknown = [word for word in wanted if word not in alphabet]
+    # of the usual stop words some may be absent; of words that were asked for none
     if words is not None and unknown:
         raise CertifyError(f"--delete names words outside the alphabet: {' '.join(unknown)}.")
     if len(unknown) == len(wanted):

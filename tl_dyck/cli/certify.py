@@ -132,8 +132,10 @@ def certify(
         yield from _proofs(asker, strings, done, space, *how)
     if stopped:
         yield f"stopped after {len(done)} of {len(rows)} strings"
+        # 128 + 2, SIGINT, as shells have it
         raise typer.Exit(130)
     statuses = {certificate.status for certificate in done}
+    # a proof that was asked for and not found leaves something open
     end_with("refuted" in statuses, "open" in statuses or bool(lacking))
 
 
@@ -154,6 +156,7 @@ def _proofs(
     from tl_dyck.rnn import TwoLayerRNN
 
     kept = []
+    # not strict: after an interrupt some strings have no certificate
     for number, (string, certificate) in enumerate(zip(strings, done, strict=False), start=1):
         if certificate.status == "proved":
             target = certificate.target
@@ -191,6 +194,7 @@ def _said(certificates: Sequence[Certificate], found: Sequence[Mapping[str, Any]
     columns |= {"s": "{seconds:.3g}", "string, and what edits make of it": "{shown}"}
     rows: list[dict[str, Any]] = []
     for number, row in enumerate(found, start=1):
+        # of what is refuted the edits that refute it are shown
         shown = row["marked" if row["status"] == "refuted" else "text"]
         rows.append({**row, "number": number, "shown": shown})
     yield {"certificates": found}
@@ -198,6 +202,7 @@ def _said(certificates: Sequence[Certificate], found: Sequence[Mapping[str, Any]
     counts = Counter(certificate.status for certificate in certificates)
     said = ", ".join(f"{number} {status}" for status, number in sorted(counts.items()))
     times = sorted(certificate.seconds for certificate in certificates)
+    # the last index is len - 1, and len · 95 // 100 is below len
     middle, late = times[len(times) // 2], times[len(times) * 95 // 100]
     yield (
         f"{said}. {middle * 1e3:.1f} ms a string (median), {late * 1e3:.1f} ms for 95 %. "

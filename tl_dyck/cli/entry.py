@@ -97,6 +97,7 @@ app.add_typer(sweep_app, name="sweep")
 #: is called.
 commands: Registry[typer.Typer] = Registry("command", "tl_dyck.commands")
 for _name in commands.names():
+    # groups load at once, so that `--help` lists them
     app.add_typer(commands.get(_name), name=_name)
 
 
@@ -114,7 +115,12 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", "-V", help="Print the version and exit.", callback=_version, is_eager=True
+            # eager: before a command is asked for
+            "--version",
+            "-V",
+            help="Print the version and exit.",
+            callback=_version,
+            is_eager=True,
         ),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
@@ -139,4 +145,5 @@ def _fail(error: Exception) -> NoReturn:
     if isinstance(error, OSError) and error.strerror:  # ours say it all; "[Errno 13]" adds nothing
         text = error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
     console(stderr=True).print(Text(f"Error: {text}", style="red"), soft_wrap=True)
+    # the status of a mistake, like that of wrong usage
     raise typer.Exit(2) from error

@@ -60,6 +60,7 @@ def judge(
 
     if scale not in SUITES:
         raise unknown_name("scale", scale, SUITES)
+    # a salt makes other cases of the same suite: nobody can have tuned a method on them
     suite = SUITES[scale] if salt is None else SUITES[scale].with_salt(salt)
     if settings:
         fields = {

@@ -87,6 +87,7 @@ def certify_language(
 
     network, language = load_any(model)
     claim, limit = claimed.claim, {"time_limit": time_limit}
+    # a pair names a head of a model of several layers
     head = claimed.head if claimed.layer is None else (claimed.layer, claimed.head)
     about: dict[str, Any] = {"epsilon": claimed.epsilon, "head": head, **limit}
     about["threshold"] = claimed.threshold

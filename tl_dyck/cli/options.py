@@ -64,10 +64,12 @@ def writable_folder(path: Path) -> Path:
     here = Path(os.path.realpath(path))
     if os.path.lexists(path) and not here.exists():
         raise _cannot(path, "it is a link that leads nowhere")
+    # up to the nearest folder that is there; the root is its own parent
     while not here.exists() and here != here.parent:
         here = here.parent
     if not here.is_dir():
         raise _cannot(path, f"{str(here)!r} is no folder")
+    # to make a file in a folder takes both
     if not os.access(here, os.W_OK | os.X_OK):
         raise _cannot(path, f"{str(here)!r} is read-only")
     return path
@@ -80,6 +82,7 @@ def writable_file(path: Path) -> Path:
         writable_folder(Path(os.path.realpath(path)).parent)
     elif stat.S_ISDIR(found.st_mode):
         raise CannotWriteError(f"{str(path)!r} is a folder: name a file in it")
+    # a pipe or a terminal may be written to; a socket or a disk may not
     elif not (stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode)):
         raise CannotWriteError(f"{str(path)!r} is neither a file nor a pipe: name another one")
     elif not os.access(path, os.W_OK):
@@ -94,6 +97,7 @@ def _look(path: Path) -> os.stat_result | None:
     except ValueError as error:
         raise CannotWriteError(f"{str(path)!r} is no name of a file: {error}") from error
     except OSError as error:
+        # nothing there, or a part of the path is a file
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             return None
         raise CannotWriteError(f"{str(path)!r} cannot be written: {error.strerror}") from error
@@ -113,6 +117,7 @@ def _checking(check: Callable[[str, Any], Any]) -> Callable[..., Any]:
         if value is None or ctx.resilient_parsing:  # the latter while words are completed
             many = getattr(param, "multiple", False)  # of which early typer asks for the length
             return () if value is None and many else value
+        # "--seeds", not "-s"
         name = max(param.opts, key=len) if param.param_type_name == "option" else param.name
         if isinstance(value, (list, tuple)):
             return [check(str(name), each) for each in value]
@@ -270,6 +275,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         ValueError: something else, or more than ten thousand.
     """
     wrong = f'seeds {text!r}: give a number of seeds ("8"), a range ("0-7") or a list ("0,3,5")'
+    # nine digits: a longer number is refused before it is counted up to
     if re.fullmatch(r"\s*[0-9]{1,9}\s*", text):
         ends = [(0, int(text) - 1)]
     else:

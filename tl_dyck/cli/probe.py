@@ -69,6 +69,7 @@ def probe(
         for called, result in found.items():
             yield Text.assemble((f"{called}  ", "bold"), repr(result))
         reasons = {called: str(error).rstrip(".") for called, error in failed.items()}
+        # the same reason for all models is said once
         if not found and len({*reasons.values()}) == 1:
             reasons = {asked: reasons.popitem()[1]}
         yield from (f"Not measured: {called}: {why}." for called, why in reasons.items())

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Fact, kind_of
 
-_TREES = 60
-_FOLDS = 5
-_LEAF = 3
+_TREES = 60  # of a forest
+_FOLDS = 5  # each case is asked about by trees that were grown without it
+_LEAF = 3  # questions in a leaf at least
 
 Floats = NDArray[np.float64]
 #: A share of yes, or: a feature, a threshold, and the trees of what is below and above it.

@@ -40,7 +40,7 @@ PARTS = {
     "features": "Heads hold what is open in directions of their own, which are asked about.",
 }
 
-_N_TOKENS = 64
+_N_TOKENS = 64  # strings that a method is shown
 _LOUD = 2.0  # what is added to weights, beside their largest
 _CLOSE = 0.9  # a direction is another one if its cosine is less
 _TRIES = 1000

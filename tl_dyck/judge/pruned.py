@@ -24,7 +24,7 @@ PRUNED = {
 
 _ITEMS = 16  # random products for a weight: enough for every prefix to come out right
 _SCALE = 1.5
-_LENGTH = 7
+_LENGTH = 7  # brackets: every prefix of so many is run
 _LOGITS = 0.05  # the targets' logits are made smaller: random weights reach no larger ones
 
 

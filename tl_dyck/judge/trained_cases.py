@@ -34,10 +34,10 @@ TRAINED = {
     "trained": "Two groups of heads are trained for two readouts of one task; one is left.",
 }
 
-_STEPS = 300
+_STEPS = 300  # of one attempt
 _MORE = 4  # times as many again, at most, until every prefix is right
 _BATCH = 48
-_RATE = 1e-2
+_RATE = 1e-2  # of Adam at the first step; it falls to 0
 
 
 @final

@@ -245,6 +245,7 @@ def too_large(value: Any) -> str | None:
     return too_many(value)
 
 
+# values of a collection that are looked into: all of a large one would take seconds
 _LOOKED_AT = 1000
 
 

@@ -71,6 +71,7 @@ class Configuration:
         for entry in fields(self):
             value = getattr(self, entry.name)
             if "check" in entry.metadata:
+                # annotations are texts here: "int | None" lets None pass
                 if value is not None or "None" not in str(entry.type):
                     value = entry.metadata["check"](entry.name, value)
             else:
@@ -78,6 +79,8 @@ class Configuration:
                     part = self._part(entry.name)
                     value = _tuple(value) if part is None else part.from_dict(value)
                 check_field(type(self), entry.name, value)
+            # the class is frozen; a check may return another value, such as an int for a numpy
+            # integer
             object.__setattr__(self, entry.name, value)
 
     @classmethod

@@ -50,6 +50,7 @@ _NO_FILE = (errno.ENXIO, errno.ENODEV, errno.ELOOP, errno.ENAMETOOLONG)
 # What `stat.filemode` begins with.
 _KINDS = {"p": "a pipe", "c": "a device", "b": "a device", "s": "a socket"}
 # To open a pipe else waits for who writes to it.
+# (Windows has neither flag: 0 changes nothing)
 _AT_ONCE = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY"))
 
 
@@ -111,6 +112,7 @@ def read_regular(path: str | Path, most: int = LARGEST_JSON) -> bytes:
         OSError: it cannot be read: no permission, a broken disk.
     """
     with _regular(path, most) as (file, size):
+        # one byte more than it had: a file that grew is noticed
         data = file.read(size + 1)
     if len(data) != size:
         raise CorruptFileError(
@@ -130,11 +132,13 @@ def read_each_line(
     """
     name, size, number = str(path), 0, 0
     with _regular(path, most) as (file, _):
+        # gzip's magic number, whatever the file is called
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         lines: Any = gzip.GzipFile(fileobj=file) if packed else file
         while True:
             try:
+                # one byte more than may be: then it is too long, however long it is
                 line = lines.readline(longest + 1)
             except (gzip.BadGzipFile, EOFError, zlib.error) as error:
                 raise CorruptFileError(f"{name!r} cannot be unpacked: {one_line(error)}") from error
@@ -185,6 +189,7 @@ def ensure_folder(folder: str | Path) -> Path:
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
+        # permissions alone do not tell: a disk may be mounted read-only
         descriptor, probe = tempfile.mkstemp(prefix=_TEMPORARY, suffix=".tmp", dir=path)
         os.close(descriptor)
         os.unlink(probe)
@@ -256,6 +261,7 @@ def copy_file(source: str | Path, target: str | Path) -> None:
         _new_file(Path(target), True) as file,
         open(source, "rb", opener=lambda path, given: os.open(path, given | flags)) as old,
     ):
+        # a mebibyte at a time, so that memory does not depend on the size
         shutil.copyfileobj(old, file, 2**20)
 
 
@@ -268,6 +274,7 @@ def _new_file(path: Path, flush: bool) -> Iterator[IO[bytes]]:
             yield file
             if flush:
                 file.flush()
+                # before the rename: a name must not lead to bytes that are not on the disk yet
                 os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # mkstemp makes it private
         os.replace(temporary, path)
@@ -365,5 +372,6 @@ def read_tensors(
 
 def sha256(value: Any) -> str:
     """SHA-256, in hex, of the canonical JSON of `value`: the identity of a configuration."""
+    # sorted and without spaces: the same values give the same text
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()

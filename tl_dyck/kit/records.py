@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # Parquet, of at most so many bytes, and cells, which compression could make out of nothing.
 LARGEST_TABLE = 2**30
-MOST_CELLS = 2**30
+MOST_CELLS = 2**30  # eight gigabytes, if all are numbers
 
 MODEL_FILES = ("config.json", "model.safetensors")
 
@@ -75,6 +75,7 @@ def read_table(path: str | Path, columns: TableColumns | None = None) -> pd.Data
     data = read_regular(path, LARGEST_TABLE)
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
+        # read from the footer, before anything is unpacked
         cells = file.metadata.num_rows * max(1, file.metadata.num_columns)
         if not 0 <= cells <= MOST_CELLS:
             raise ValueError(f"{cells:,} values are too many")
@@ -241,8 +242,10 @@ def read_weights(
         CorruptFileError: a file is missing, truncated, altered, or not such a model.
     """
     path = Path(folder) / files[0]
+    # a config is short; weights have a file, and a limit, of their own
     saved = read_object(path, forms, what, LARGEST_DESCRIPTION)
     with described(path, what):
+        # ^: missing ones and unknown ones
         if odd := saved.keys() ^ {"format", "config", "tensors", "sha256"}:
             raise ValueError(f"keys missing or unknown: {sorted(odd)}")
         if not isinstance(saved["config"], dict):

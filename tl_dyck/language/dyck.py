@@ -30,7 +30,7 @@ from tl_dyck.language.checks import (
 from tl_dyck.language.depth import clip_depth, depth_steps
 from tl_dyck.language.symbols import Language
 
-MAX_ENUMERATED_TOKENS = 10_000_000
+MAX_ENUMERATED_TOKENS = 10_000_000  # 80 MB as int64; to list them takes some seconds
 MOST_TYPES = 10_000  # of brackets; each has texts, an embedding and a logit of its own
 
 

@@ -29,7 +29,7 @@ from tl_dyck.models.hooked.own import HookedTransformer
 from tl_dyck.models.state_dicts import read_state_dict
 from tl_dyck.models.storage import check_finite, load_weights
 
-_START, _PAD, _END = 0, 1, 2
+_START, _PAD, _END = 0, 1, 2  # ARENA's token ids, as its brackets below
 _BRACKETS = {"(": 3, ")": 4}
 _NAMES = ("[start]", "[pad]", "[end]", *_BRACKETS)
 _HIDDEN = -1e5  # what ARENA adds to the scores of padding

@@ -78,10 +78,10 @@ _DERIVED = (
 
 OPTIONS = (*_SAVED, *_CHOSEN, *RECORDING)
 
-_LARGEST_TABLE = 2**27
-_MOST_LAYERS = 1000
+_LARGEST_TABLE = 2**27  # numbers of one array: half a gigabyte in float32
+_MOST_LAYERS = 1000  # a slip is refused before all of them are made
 _LEAST = dict.fromkeys(("n_layers", "n_heads", "d_model", "d_head", "d_mlp", "t_max"), 1)
-_LEAST["n_ctx"] = 2
+_LEAST["n_ctx"] = 2  # BOS and a bracket
 DTYPES = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 
 

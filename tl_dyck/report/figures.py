@@ -143,6 +143,7 @@ def _by_family(
         hover="<br>".join(f"{name}: %{{{axis}:.4g}}" for axis, name in names.items()),
         size=11,
     )
+    # a share in percent (scale 100) lies near its top, where a figure from zero would show nothing
     from_zero = "xy" if scale == 1.0 else "x"
     return scatter(x[1], y[1], series, height=height, from_zero=from_zero)
 
@@ -245,6 +246,7 @@ def _languages(study: Study) -> Figure | None:
 
 def _entropy_gap(study: Study) -> Figure:
     models = study.models
+    # ± 2 standard errors: about 95 %
     spread, floor = 2 * models["loss_error"], float(models["entropy_floor"].iloc[0])
     gaps = between(study, "entropy_gap", lambda value: f"{value:.3f}")
     return Figure(
@@ -277,7 +279,9 @@ def _entropy_gap(study: Study) -> Figure:
 def _training(study: Study) -> Figure:
     history, models = study.history, study.models
     losses, floor = history["loss"].astype(float), float(history["floor"].iloc[0])
+    # of runs that all diverged there is no loss
     top = float(losses.max()) if losses.notna().any() else floor + 1
+    # room below the floor, so that its line is not the frame's
     pad = 0.12 * (top - floor)
     good, status = (
         dict(zip(zip(models["family"], models["seed"], strict=True), values, strict=True))
@@ -291,6 +295,7 @@ def _training(study: Study) -> Figure:
             y=steps["loss"],
             color="@c0" if good[run] else "@c1",
             symbol="circle" if good[run] else "x",
+            # a mark at the last step alone
             size=[0] * (len(steps) - 1) + [8],
             said=in_words(f"seed {run[1]} ({status[run]})<br>accuracy {{accuracy:.1%}}", steps),
             hover="step %{x}, loss %{y:.4f}",
@@ -316,6 +321,7 @@ def _training(study: Study) -> Figure:
                 [curve((family, seed), steps) for seed, steps in rows.groupby("seed")],
                 height=300,
                 limits={
+                    # 5 % room for the mark at the end
                     "x": [0.0, 1.05 * int(rows["step"].max())],
                     "y": [floor - pad, top + pad / 2],
                 },

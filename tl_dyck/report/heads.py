@@ -233,8 +233,10 @@ def _cost(ablation: Ablation) -> Figure | None:
     groups, said, parts = _groups(ablation)[:_MOST], [], []
     for index, group in enumerate(groups):
         part = table[table["group"] == group]
+        # groups side by side within half a unit around each whole number of heads
         apart = 0.5 * (index + 0.5) / len(groups) - 0.25
         parts.append(part.assign(place=part["n_open"] + apart))
+        # 0.01 nats a token, as the text says; with no head open nothing attends
         cheap = part[(part["lost"] < 0.01) & (part["n_open"] > 0)]
         least = cheap.groupby("model")["n_open"].min()
         if len(least):

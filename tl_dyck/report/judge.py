@@ -23,7 +23,7 @@ from tl_dyck.report.markup import Html, csv_link, element, percent, table
 from tl_dyck.report.page import Page, Section, again, made_with
 from tl_dyck.studies.tables import markdown
 
-_NEARLY_ALL = 0.95
+_NEARLY_ALL = 0.95  # of the questions: below, the share that was answered stands beside the number
 
 
 def judge_page(done: Judgement) -> Html:

@@ -61,6 +61,7 @@ class Patterns(NamedTuple):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per weight, those of the lower triangle."""
+        # models are causal: the rest is 0
         rows, columns = np.tril_indices(len(self.text.tokens))
         tokens = np.array(self.text.tokens, dtype=object)
         shared = {"query": rows, "key": columns, "query_token": tokens[rows]}
@@ -89,6 +90,7 @@ def read_patterns(study: Study) -> Patterns:
                 f"the patterns of {family} in {str(study.folder)!r} are not of one shape"
             )
         stacked = np.stack(weights)
+        # [seed, layer, head, query, key]
         _, n_layers, n_heads = stacked.shape[:3]
         groups += [
             HeadPatterns(
@@ -137,6 +139,7 @@ def _pattern_figure(study: Study, patterns: Patterns) -> Figure:
     """The patterns of every family, layer and head, all seeds side by side."""
     variation = {(row.family, row.layer): row for row in study.variation.itertuples()}
     # maps beside each other, half of them where there is less room
+    # eight a row: smaller maps cannot be read
     wide = min(len(patterns.seeds), 8)
     columns = f"--wide:{wide};--half:{(wide + 1) // 2}"
     parts: list[Html] = [color_bar()]
@@ -257,6 +260,7 @@ def _on(study: Study, weights: Tensor, text: str, label: str, what: str) -> Html
         raise CorruptFileError(
             f"the saved patterns of {what} in {str(study.folder)!r} are not of {text}"
         )
+    # [head, query, key]
     mean = weights.float().numpy().mean(0)
     return described_map(string, mean, (label,), f"of {what} on {text}")
 
@@ -340,6 +344,7 @@ def _exact_table(study: Study, decided: pd.DataFrame) -> Html:
     """Accuracy sampled and counted, likeliest error and proof of every model that was decided."""
     rows, proofs = [], study.proofs()
     for row in decided.itertuples():
+        # not NaN
         known = row.accuracy_low == row.accuracy_low
         found = isinstance(row.likeliest, str)
         proof = proofs.get((row.family, row.seed))
@@ -372,9 +377,11 @@ def _exact(low: float, high: float) -> str:
 
     Bounds are rounded outwards, so that what is said of them is true.
     """
+    # closer bounds are one number at the digits that are shown
     if high - low > 1e-6:
         digits = max(1, 1 - math.floor(math.log10(100 * (high - low))))  # two of their distance
         ends = _rounded(low, digits, ROUND_FLOOR), _rounded(high, digits, ROUND_CEILING)
+        # "to 100%" is said only of a bound of 1
         if ends[1] == 100 and high < 1:
             ends = ends[0], _rounded(high, decimals(high), ROUND_CEILING)
         return f"{ends[0]}% to {'100' if high == 1 else ends[1]}%"

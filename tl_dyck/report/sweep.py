@@ -21,7 +21,7 @@ from tl_dyck.runs.store import Store
 
 _MOST_ROWS = 40  # of a figure; the table has all
 _MOST_METRICS = 12
-_MOST_ERRORS = 30
+_MOST_ERRORS = 30  # kinds of errors, most frequent first
 _MOST_MEANS = 1000  # rows of the table; the CSV file has all
 _MOST_CURVES = 200  # runs whose curves are drawn
 _MOST_PANELS = 12  # points whose curves are drawn

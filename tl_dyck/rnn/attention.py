@@ -84,8 +84,10 @@ def attend_scored(
     value: Float[Tensor, "batch key head d_head"],
 ) -> Float[Tensor, "batch query head d_head"]:
     """The attention's output, given scores: -inf of what is not seen."""
+    # the largest is e^0: sums lie between 1 and the length
     weights = torch.exp(scores - scores.amax(-1, keepdim=True))
     z = torch.einsum("bhqk,bkhe->bqhe", weights, value)
+    # Z is [batch, head, query]; z [batch, query, head, d_head]
     return z / weights.sum(-1).transpose(1, 2)[..., None]
 
 
@@ -97,7 +99,9 @@ def attend_last(
     """The attention's output for a query per string, over its first `lengths` tokens, or all."""
     if lengths is not None:
         beyond = torch.arange(value.shape[1], device=value.device) >= lengths[:, None]
+        # [batch, 1, pos]: for every head
         scores = scores.masked_fill(beyond[:, None], -torch.inf)
+    # one query: [batch, head, 1, pos]
     return attend_scored(scores[:, :, None], value)[:, 0]
 
 

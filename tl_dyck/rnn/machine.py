@@ -161,7 +161,9 @@ class TwoLayerRNN(StateMachine):
         self, r: Float[Tensor, "batch pos d_model"], states: Int[Tensor, "batch pos"]
     ) -> Float[Tensor, "batch head pos pos"]:
         """The score of each position's query (third axis) for each key, before the causal mask."""
+        # scores [batch, head, query, key]
         raw = torch.einsum("bqhe,bkhe->bhqk", self.query(r, states), self.key(r, states))
+        # [batch, query, 1] and [batch, 1, key]
         return self._adjusted(raw, states[..., :, None], states[..., None, :])
 
     @checked
@@ -241,9 +243,11 @@ class TwoLayerRNN(StateMachine):
             lengths = lengths.to(self.device)
         states = self.states(tokens)
         r = self.embed(tokens, states)
+        # (string, its last token)
         at = torch.arange(len(r)), (-1 if lengths is None else lengths - 1)
         last, end = r[at], states[at]
         raw = torch.einsum("bhe,bkhe->bhk", self.query(last, end), self.key(r, states))
+        # [batch, head, key]: one query a string
         scores = self._adjusted(raw, end[:, None], states)
         return self.readout(last, attend_last(scores, self.value(r), lengths))
 
@@ -361,6 +365,7 @@ class TwoLayerRNN(StateMachine):
         """Row of `QueryCarry.queries` that belongs to a token and the state after it."""
         if self.config.max_depth is None:
             return tokens
+        # W_E is [token, depth 0..D, d_model], flattened to rows
         return tokens * (self.config.max_depth + 1) + self._clip(tokens, states)
 
     def _check_width(self, name: str, given: Tensor, width: int) -> None:

@@ -47,6 +47,7 @@ def tables_of(model: Any, attn: Any, weights: dict[str, Tensor]) -> dict[str, Te
         ratio = 2 ** (-8 / cfg.n_heads)  # Press et al.; in single precision, as TransformerLens
         slopes = ratio * (ratio ** torch.arange(cfg.n_heads))
         distance = torch.arange(cfg.n_ctx).to(slopes)
+        # [distance, head]; the farther, the lower the score
         return {"W_near": (-distance[:, None] * slopes).to(weights["W_Q"])}
     # zeros are no positions: the state machine has nothing to count
     table = model.pos_embed.W_pos
@@ -66,11 +67,13 @@ def _rotary(cfg: Any, attn: Any, weights: dict[str, Tensor]) -> dict[str, Tensor
         sin, cos = attn.calculate_sin_cos_rotary(turned, cfg.n_ctx, base=base, dtype=cfg.dtype)
     order = torch.arange(width)
     if not getattr(attn, "adjacent", cfg.rotary_adjacent_pairs):
+        # 0, n/2, 1, n/2 + 1, …: partners become neighbours
         order[:turned] = order[:turned].unflatten(0, (2, -1)).T.flatten()
     found = {name: weights[name][..., order] for name in _QUERIES_AND_KEYS if name in weights}
     left = (cfg.n_ctx, width - turned)  # coordinates that are not turned
     cos, sin = (each[: cfg.n_ctx, order[:turned]].to(weights["W_Q"]) for each in (cos, sin))
     sign = torch.ones(turned).to(sin)
+    # (x, y) becomes (x cos - y sin, y cos + x sin)
     sign[::2] = -1
     return found | {
         "rotary_cos": torch.cat([cos, cos.new_ones(left)], -1),
@@ -102,6 +105,7 @@ def doubled(weights: dict[str, Tensor], cfg: Any) -> dict[str, Tensor]:
         reads["W_pos"] = writes.pop("W_pos")
     for name, axis in reads.items():
         if name in found:
+            # the second half of the stream, -x, is read by nothing
             found[name] = torch.cat([found[name], 0 * found[name]], axis)
     for name, axis in writes.items():
         if name in found:

@@ -78,6 +78,7 @@ def projected(on: Numbers[N], config: RNNConfig, name: str, attended: N, positio
         x = on.times(on.rms(x), on.rows(f"{name.lower()}_norm_w"))
     if scheme.turns:
         cos, sin = (on.each_head(on.rows(f"rotary_{x}", positions)) for x in ("cos", "sin"))
+        # signs of the rotation are in the table of sines, see `parts._rotary`
         x = on.plus(on.times(x, cos), on.times(on.swapped(x), sin))
     return x
 
@@ -94,6 +95,7 @@ def adjusted(
         near: rows of ``W_near`` by distance, of the shape of the scores.
     """
     if config.score_cap is not None:
+        # before what is added by distance, as in TransformerLens
         scores = config.score_cap * tanh(scores / config.score_cap)
     return scores + near() if POSITIONS[config.positions].by_distance else scores
 
@@ -138,4 +140,5 @@ class OfTensors:
 
 def swap(width: int) -> list[int]:
     """Indices that exchange neighbours: 1, 0, 3, 2, …; the last of an odd number stays."""
+    # i ^ 1 changes the last bit: 0 with 1, 2 with 3
     return [min(i ^ 1, width - 1) if i < width - width % 2 else i for i in range(width)]

@@ -80,6 +80,7 @@ class StateMachine(torch.nn.Module):
             return torch.zeros_like(tokens)
         if self.config.state == "position":
             return positions.to(tokens.dtype)
+        # not cut off at 0 and D: only `embed` clips, as the model does
         depths = self._depth_change(tokens).cumsum(-1)
         return depths if self.config.state == "depth" else self._pack(positions, depths)
 

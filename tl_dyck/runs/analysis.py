@@ -82,6 +82,7 @@ class Analysis:
         path = Path(folder) / f"{name}.parquet"
         asked = (Path(folder) / self.file).stat().st_mtime_ns
         with contextlib.suppress(OSError, CorruptFileError):
+            # nanoseconds: both are often written within the same second
             if path.stat().st_mtime_ns >= asked:
                 return read_table(path, columns)
         table = compute()

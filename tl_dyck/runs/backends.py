@@ -123,12 +123,14 @@ class _Cluster:
         self._library, self._most = library, most
         self._cores, self._next, self._seen = 0, 0.0, time.monotonic()
         self.look()
+        # `look` gives up after `_PATIENCE`, so that this ends
         while not self._cores:
             time.sleep(_LOOK)
             self.look()
 
     @property
     def size(self) -> int:
+        # at least 1: workers may have gone, and come again
         return max(1, min(self._cores, self._most or self._cores))
 
     @property
@@ -181,6 +183,7 @@ def _run(task: bytes) -> Any:
 def _tell(future: Future[Any], theirs: Any) -> None:
     """Tell a future what has come of dask's; nothing can keep it waiting."""
     try:
+        # it is done when this is called: a moment should do, and nobody may wait for ever
         result = theirs.result(timeout=_PATIENCE)
     except BaseException as error:  # some that say "cancelled" are no Exception
         lost = SweepError(f"the cluster lost a task ({type(error).__name__}: {error})")
@@ -201,6 +204,7 @@ class _Dask:
         return bool(self._client.status == "closed")
 
     def submit(self, task: bytes, future: Future[Any]) -> None:
+        # not pure: dask would take a run that is asked for again for the one that was lost
         theirs = self._client.submit(_run, task, pure=False)
         future.theirs = theirs  # type: ignore[attr-defined]  # dask forgets what nobody holds
         theirs.add_done_callback(partial(_tell, future))
@@ -214,7 +218,11 @@ def _dask(address: str | None, n_workers: int | None) -> Iterator[_Dask]:
     with contextlib.ExitStack() as stack:
         if address is None:
             cluster = distributed.LocalCluster(
-                n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+                # one thread, as on this machine; port 0 is any that is free: several sweeps may run
+                n_workers=n_workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=":0",
             )
             address = stack.enter_context(cluster).scheduler_address
         try:

@@ -113,7 +113,7 @@ def run_sweep(
         store.note_point(point, name, parameters, identity)
     worker = Worker(store, name, what, keep_files, retry_failed)
     wanted = {run_id(point, seed) for point, (*_, seeds) in points.items() for seed in seeds}
-    kept = ("done",) if retry_failed else ("done", "failed")
+    kept = ("done",) if retry_failed else ("done", "failed")  # what counts as ended
     total, before = len(wanted), sum(run in wanted and how in kept for run, how in store.names())
     with (
         open_workers(backend, n_jobs, address) as workers,
@@ -139,7 +139,7 @@ def run_sweep(
             if not elsewhere or not wait:
                 break
             time.sleep(_POLL)
-            parcels = [(task,) for task in elsewhere]
+            parcels = [(task,) for task in elsewhere]  # one by one: some are done by now
     seconds = time.perf_counter() - started
     return replace(sweep_status(store.folder), made=made, seconds=seconds)
 
@@ -194,6 +194,7 @@ def _todo(
     """
     begun: list[Assignment] = []
     for point, (parameters, _, pack, seeds) in points.items():
+        # a pack of 0 is none
         size = max(1, min(most, pack))
         fresh: list[Assignment] = []
         for seed in seeds:
@@ -217,6 +218,7 @@ def _todo(
 def _first(parcels: Iterable[Parcel], limit: int) -> Iterator[Parcel]:
     """Parcels of so many runs in all."""
     for parcel in parcels:
+        # the last parcel may be cut
         yield parcel[:limit]
         limit -= len(parcel)
         if limit <= 0:
@@ -248,6 +250,7 @@ def _carry_out(
         ended = [task for task in tasks if store.is_done(task.run)]
         suspects = [task for task in tasks if task not in ended and store.is_started(task.run)]
         rest = [task for task in tasks if task not in ended and task not in suspects]
+        # no run was begun: to hand them out again would lose them again
         if not suspects and not ended:
             raise _nobodys_fault(lost[0][1])
         for task in ended:  # done in a parcel whose end was not reached
@@ -313,6 +316,7 @@ def _hear(
         for outcome in outcomes:
             try:
                 if outcome.status == "stopped":
+                    # with its number: callers tell a full disk by it
                     raise OSError(outcome.errno, outcome.error)
                 if outcome.status == "elsewhere":
                     elsewhere.append(of[outcome.run])

@@ -92,6 +92,7 @@ def as_experiment(
     """
     name = given if isinstance(given, str) else ""
     found: Any = experiments.get(name) if name else given
+    # a class was registered, or given: made with its defaults
     if isinstance(found, type):
         found = found()
     if (
@@ -108,6 +109,7 @@ def as_experiment(
             "which has a method prepare(point)"
         )
     own = getattr(found, "__qualname__", "")
+    # "<lambda>" and "f.<locals>.g": another process could not find them
     if not name and ("<" in own or not own):
         raise SweepError(
             f"{found!r} has no name by which its runs could be found again: "

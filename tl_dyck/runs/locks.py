@@ -25,17 +25,21 @@ guard = threading.Lock()
 
 def lock(folder: Path, run: str) -> bool:
     """Take the lock of a run, if nobody has it, in this process or any other."""
+    # the process, too: after a fork the child has this dictionary, and none of the locks
     mine = (os.getpid(), str(folder), run)
     with guard:
         if mine in _held:
             return False
         if fcntl is None:
+            # no file; within this process `_held` is lock enough
             _held[mine] = -1
             return True
         descriptor = _descriptor(folder)
         try:
+            # without waiting, one byte long
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(run))
         except OSError as error:
+            # POSIX allows either for "someone else has it"
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 return False
             raise

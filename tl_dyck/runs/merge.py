@@ -82,11 +82,13 @@ def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport
                 corrupt += 1
                 continue
             with target.claim(run) as mine:
+                # looked at under the lock: it cannot change any more
                 known = target.ended(run, aside=mine)
                 if status == known == "done" and not _same(
                     record, target.read(target.path(run, ".json"))
                 ):
                     conflicts.append(run)
+                # a process is at it there, or nothing better has come: a record beats a failure
                 elif not mine or known == "done" or known == status:
                     unchanged += 1
                 else:
@@ -124,6 +126,7 @@ def _copy_folder(source: Path, target: Path) -> list[Path]:
             skipped += _copy_folder(path, target / entry.name)
         elif not entry.is_file(follow_symlinks=False):
             skipped.append(path)
+        # what a process was writing when it died
         elif not entry.name.startswith((".tl_dyck-", ".lock")):
             target.mkdir(parents=True, exist_ok=True)
             copy_file(path, target / entry.name)
@@ -140,6 +143,8 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
             continue
         known = theirs[name]
         numbers = all(isinstance(number, float) for number in (value, known))
+        # processors sum in other orders, and training makes that larger; integers and texts must
+        # agree
         if value != known and not (numbers and np.isclose(value, known, rtol=1e-3, atol=1e-6)):
             return False
     return True

@@ -55,11 +55,13 @@ class SweepProgress(Bars):
     def add(self, status: str, run: str, error: str = "", *, made: bool = True) -> None:
         """One more run has come to this status ("done", "failed"); `made` if this call made it."""
         self._made += made
+        # ended before, or meanwhile by other processes
         self._found += not made
         if self._limit is not None and not made:
             return
         self._counts[status] += 1
         if error and not self.disable:
+            # the error's class, without its message
             kind = error.split(":")[0]
             self._errors[kind] += 1
             if self._errors[kind] == 1 and len(self._errors) <= _SHOWN:

@@ -58,6 +58,7 @@ def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:
             records.append((status, store.read(store.path(run, ENDINGS[status]))))
     records.sort(
         key=lambda each: (
+            # points of other sweeps behind all of this one
             order.get(each[1]["point"], len(order)),
             each[1]["point"],
             each[1]["seed"],
@@ -81,7 +82,9 @@ def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:
 def _typed(values: list[Any]) -> pd.Series:
     """A column of one type: numbers, booleans or text."""
     kinds = {type(value) for value in values if not _missing(value)}
+    # `bool` is a type of its own here: kinds are exact types
     if kinds and kinds <= {int, float}:
+        # whole numbers stay whole only where none is missing
         return pd.Series(values, dtype=None if kinds == {int} else float)
     if kinds & {list, dict} or len(kinds) > 1:
         values = [value if _missing(value) else text_of_value(value) for value in values]
@@ -104,6 +107,7 @@ def varying(results: pd.DataFrame) -> list[str]:
 
 
 def _missing(value: Any) -> bool:
+    # NaN is the one number that differs from itself
     return value is None or (isinstance(value, float) and value != value)
 
 
@@ -137,6 +141,7 @@ def load_runs(folder: str | Path) -> pd.DataFrame:
     results = load_results(folder).set_index("id", drop=False).reindex(wanted)
     failed = results[results["status"] != "done"]
     if len(failed):
+        # the first line: the rest is in the table
         reasons = Counter(str(error).splitlines()[0] for error in failed["error"].dropna())
         said = (
             "; ".join(f"{number} × {error}" for error, number in reasons.most_common(3))
@@ -215,9 +220,11 @@ def aggregate(
                 raise SweepError(f"{name!r} cannot be averaged: {error}") from error
             values, seeds = known.to_numpy(), group["seed"][known.index].to_numpy()
             found = mean(values, clusters=seeds).of_metric(name)
+            # ddof 1: of the seeds there could be, not of these alone
             std = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
             row = (name, len(values), found.n, failed, found.value)
             row += (*found.ends().values(), std, pooled)
+            # strict: `row` has to follow `_MEANS`, the one list of these columns
             rows.append({**named, **dict(zip(_MEANS, row, strict=True))})
     return pd.DataFrame(rows)
 

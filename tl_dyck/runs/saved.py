@@ -85,9 +85,11 @@ def find_models(address: str | Path, only: Mapping[str, str] | None = None) -> l
             "results/study:gpt/seed-3"
         )
     found = _in_folder(place, only or {})
+    # whole parts of a name: "gpt" is not the beginning of "gpt-linear"
     chosen = [saved for saved in found if f"{saved.name}/".startswith(f"{name}/")]
     if name and not chosen:
         names = [saved.name for saved in found]
+        # all of them, the nearest first
         near = difflib.get_close_matches(name, names, n=len(names), cutoff=0)
         raise UnknownNameError(
             f"unknown model {name!r} in {str(place)!r}. Did you mean {near[0]!r}? "
@@ -192,6 +194,7 @@ def _of_sweep(path: Path, only: Mapping[str, str]) -> list[SavedModel]:
     for row in results.to_dict("records"):
         place = path / store.path(row["id"]).relative_to(store.folder)
         given = [row[name] for name in shown if name in row]
+        # NaN where a point does not have the parameter
         words = [str(value) for value in given if value is not None and value == value]
         name = "/".join([*words, f"seed-{row['seed']}"])
         met[name] += 1
@@ -215,6 +218,7 @@ def _listed(names: list[str]) -> str:
 def _natural(path: Path) -> list[tuple[int, str]]:
     """Numbers in their order."""
     return [
+        # a tuple of either kind compares with the other: seed-9 before seed-10
         (int(part), "") if part.isdigit() else (-1, part)
         for part in re.split(r"(\d+)", path.as_posix())
     ]

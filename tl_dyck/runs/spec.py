@@ -98,6 +98,7 @@ class Sweep:
     @property
     def n_points(self) -> int:
         """Number of configurations."""
+        # no list is one item without parameters; no grid is the empty product, 1
         return max(1, len(self.list)) * math.prod(len(values) for values in self.grid.values())
 
     @property
@@ -245,6 +246,7 @@ def _values(name: str, values: Any) -> tuple[Any, ...]:
     for value in values:
         if repr(value) in seen:
             raise SweepError(f"grid: {name} has the value {shown(value)} twice")
+        # `repr`: 1, 1.0 and True are equal, and mean different things
         seen.add(repr(value))
     return tuple(values)
 
@@ -265,6 +267,7 @@ def _item(given: Any, where: str) -> Point:
 
 def _short(seeds: Sequence[int]) -> Any:
     """Consecutive seeds as where they start and how many."""
+    # two seeds are as short as a list
     if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[0] + len(seeds))):
         return {"start": seeds[0], "count": len(seeds)}
     return list(seeds)

@@ -80,6 +80,7 @@ def sweep_status(folder: str | Path) -> SweepStatus:
             status = names.get(run, "waiting")
             mine += status != "waiting"
             if status == "started":
+                # a started run has a folder; who is at it holds its lock
                 status = "running" if store.is_claimed(run) else "interrupted"
             if status == "failed":
                 errors[_error(store, run)] += 1
@@ -130,6 +131,7 @@ def time_left(folder: str | Path) -> pd.DataFrame:
         known = took[point] or overall
         each = sum(known) / len(known) if known else float("nan")
         named = {name: text_of_value(parameters.get(name)) for name in sweep.axes}
+        # no row where nothing is left
         rows += [{**named, "left": left, "seconds": each, "total": left * each}] * bool(left)
     return pd.DataFrame(rows, columns=[*sweep.axes, "left", "seconds", "total"])
 

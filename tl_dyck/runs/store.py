@@ -90,6 +90,7 @@ _FLUSH = 0.05  # seconds; a run that took less is as soon done again as flushed 
 
 def point_id(experiment: str, identity: Mapping[str, Any]) -> str:
     """Identity of a point: 20 hexadecimal digits of the SHA-256 of everything that defines it."""
+    # 80 bits: a million runs have two of one id with a chance below 1e-12
     return sha256({"experiment": experiment, "identity": identity})[:20]
 
 
@@ -306,6 +307,7 @@ def _statuses(shelf: str) -> dict[str, str]:
     known = {"": "started", **{ending: status for status, ending in ENDINGS.items()}}
     found: dict[str, str] = {}
     for entry in os.listdir(shelf):
+        # 20 digits of the id, then the ending
         run, status = entry[:20], known.get(entry[20:])
         if status is None or len(run) < 20 or "." in run:
             continue  # a file that is being written, or was set aside
@@ -322,6 +324,7 @@ def describe(error: BaseException) -> tuple[str, str]:
     lines = (list(found.format_exception_only())[-1].strip() or type(error).__name__).splitlines()
     line, trace = (
         text.encode(errors="backslashreplace").decode()
+        # a line for tables; of a long traceback the end, where the error is
         for text in (lines[0][:500], trace[-20_000:])
     )
     return line, trace

@@ -104,6 +104,7 @@ def ablate_runs(
     config = config or AblateConfig()
     addresses = [Path(each).as_posix() for each in folders]
     saved = [found for address in addresses for found in find_models(address)]
+    # `resolve`: two addresses, or a link, may name one folder
     if len({found.folder.resolve() for found in saved}) < len(saved):
         raise ValueError("a model is named twice")
     common = parameters_of("measure", config)
@@ -158,6 +159,7 @@ def ablate_trained(
         seeds=tuple(seeds),
         experiment="heads",
     )
+    # models this small train sooner on a CPU, several processes at a time
     experiment, folder = HeadsExperiment(device="cpu"), Path(out)
     return _ablate(sweep, experiment, folder, [folder.as_posix()], config, how)
 
@@ -193,6 +195,7 @@ def load_ablation(folder: str | Path) -> Ablation:
         where = row["saved"] if isinstance(row.get("saved"), str) else place.as_posix()
         facts = {"status": row["gates"], "accuracy": row["accuracy"], "metric": row["metric"]}
         rows.append({**named, "folder": where, **facts})
+        # gates that were not trained have no trajectories, and no paths
         for name in _TABLES if row["gates"] != "frozen" else ("heads",):
             found = read_table(place / f"{name}.parquet", _TABLES[name])
             tables[name].append(found.assign(**named))
@@ -219,5 +222,6 @@ def load_ablation(folder: str | Path) -> Ablation:
 def _called(row: Mapping[str, Any]) -> str:
     if isinstance(row.get("called"), str):
         return str(row["called"])
+    # only `ablate_trained` gets here: its points have these parameters
     size = f"{row['model.n_layers']}x{row['model.n_heads']}"
     return f"{row['task']}-{row['model']}-{size}-seed-{row['seed']}"

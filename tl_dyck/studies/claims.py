@@ -108,6 +108,7 @@ def _section(section: Mapping[str, Any], constants: Mapping[str, Any]) -> Iterat
                 raise ClaimError(f"of is a mapping, not {of!r}")
         whole = {**shared, **row, "of": {**arguments[0], **arguments[1]}}
         for values in _each(whole.pop("each", {})):
+            # the nearest wins: a row's own values hide constants of the same name
             known = {**constants, **values}
             of = _filled(whole["of"], known)
             yield _claim({**_filled(whole, {**known, **of}), "of": of})
@@ -118,6 +119,7 @@ def _is_list_of_mappings(value: Any) -> bool:
 
 
 def _each(each: Any) -> list[dict[str, Any]]:
+    # a plain list is one axis; no "each" at all, {}, is the product of no axes: one row
     axes = [each] if _is_list_of_mappings(each) and each else each
     if isinstance(each, Mapping) and all(isinstance(values, list) for values in each.values()):
         axes = [[{name: value} for value in values] for name, values in each.items()]
@@ -135,6 +137,7 @@ def _filled(value: Any, names: Mapping[str, Any]) -> Any:
         return [_filled(each, names) for each in value]
     if not isinstance(value, str):
         return value
+    # a text that is one name alone keeps the value's type
     if value[1:-1] in names and value == f"{{{value[1:-1]}}}":
         return names[value[1:-1]]
     try:
@@ -231,6 +234,7 @@ def _row(claim: Claim, found: Measured, judged: ClaimVerdict) -> dict[str, Any]:
         "n_seeds": estimate.n,
         "rule": claim.rule.words(claim.form, found.unit),
         "limit": limit,
+        # a table writes no infinity
         "upper": upper if math.isfinite(upper) else math.nan,
         "unit": math.nan if found.unit is None else found.unit,
         "correlation": found.correlation,

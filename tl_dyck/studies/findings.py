@@ -49,6 +49,7 @@ def findings(study: Study) -> list[Finding]:
         *_decided(study),
         *_failures(study),
     ]
+    # False sorts before True: notes last
     return sorted(found, key=lambda finding: (finding.is_note, -finding.interest))
 
 
@@ -114,8 +115,10 @@ def _variation(study: Study) -> Iterator[Finding]:
     text += f"; {MORE_THAN_RANDOM}." if largest > random else "."
     yield Finding(
         figure="variation",
+        # 0.3 of what random patterns differ by: a word for the title, no test
         title=f"The same task, {'different' if largest > 0.3 * random else 'similar'} attention",
         text=text,
+        # from 2 to 4; the most interesting findings of the other kinds lie between
         interest=2 + 2 * min(largest / random, 1.0),
     )
 
@@ -145,6 +148,7 @@ def _stack(study: Study) -> Iterator[Finding]:
     )
     if heads.empty:
         return
+    # "at least nine times in ten", as the text says
     stack_like = int((heads["argmax_at_closing"] > 0.9).sum())
     best = heads.loc[heads["mass_at_closing"].idxmax()]
     title = (
@@ -162,6 +166,7 @@ def _stack(study: Study) -> Iterator[Finding]:
         f"{best['mass_at_closing']:.2f}. A head without positions behind a minimal first layer "
         "cannot tell equal brackets of equal depth apart, and on these strings can reach "
         f"{study.summary['stack_chance']['ceiling_at_closing']:.2f} at most in either measure.",
+        # that no head is stack-like is the surprise: 2.5; that all are is what one expects: 0.5
         interest=2.5 - 2 * stack_like / len(heads),
     )
 
@@ -210,6 +215,7 @@ def _balance(study: Study) -> Iterator[Finding]:
         yield Finding(
             figure="balance",
             title=f"{family}: balance and length",
+            # theory: the larger β, the worse at length
             text=tie(family, facts, "balance violation", at_length, sign=-1),
             interest=2.2 if is_clear(facts) else 1.2,
             is_note=against_theory(facts, sign=-1) and not is_clear(facts),
@@ -252,6 +258,7 @@ def _proved(study: Study) -> Iterator[Finding]:
             figure="certificates",
             title=title,
             text=text,
+            # a refuted prediction is the news
             interest=2.0 + 2 * float(refuted.mean()),
         )
 
@@ -261,6 +268,7 @@ def _decided(study: Study) -> Iterator[Finding]:
     for family, group in study.languages.groupby("family", sort=False):
         models = study.models[study.models["family"] == family].set_index("seed")
         sampled = models.loc[group["seed"], "accuracy"].to_numpy(float)
+        # right on every sampled bracket: of these it is news that they are wrong somewhere
         perfect = group[sampled == 1]
         length, proved = int(group["length"].iloc[0]), int((group["status"] == "proved").sum())
         wrong = int((perfect["status"] == "refuted").sum())

@@ -103,6 +103,7 @@ class HeadsExperiment(TrainExperiment):
             return super().prepare(point)
         parts = nested({name: value for name, value in point.items() if "." in name})
         known = {"saved", "called", "task", "measure"}
+        # dotted names by their first part
         for name in {*parts, *(name for name in point if "." not in name)} - known:
             raise SweepError(f"unknown parameter {name!r} of a saved model")
         try:

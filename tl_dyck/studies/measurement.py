@@ -54,6 +54,7 @@ ACCURACIES: tuple[str, ...] = tuple(
 _FILE = "measures.json"
 _PATTERNS, _CERTIFICATE = "patterns.safetensors", "certificate.safetensors"
 _LANGUAGE = "language.safetensors"
+# relative to the run's folder
 PROOF = "every-prefix.proof"  # for ``tl-dyck check``
 
 _SECONDS = 10.0
@@ -139,6 +140,7 @@ class Measurement(Measures):
             return dict(behaves)
         beta = float(balance_violation(model)) if has_balance(model) else None
         seed = stream(self.data_seed, "heads", result.seed)
+        # 500 strings have thousands of closing brackets: a head's share is then known to about 1 %
         tokens = tokens_of(model, task, None, min(self.n_strings, 500), seed)
         stack = likeness_of_strings(model, *tokens)  # also of weights that are no numbers
         heads = finite_rows(
@@ -169,8 +171,10 @@ class Measurement(Measures):
             for status in ("proved", "refuted"):
                 share = [row["status"] for row in certificates].count(status) / len(certificates)
                 metrics[f"{status}_share"] = share
+            # what was seen, not the bound: a string shows it
             metrics["logit_change"] = max(row["logit_change_seen"] for row in certificates)
         if languages:
+            # one row: a model is decided once
             metrics["proved_to"] = languages[0]["proved_to"]
         return metrics
 
@@ -188,6 +192,7 @@ class Measurement(Measures):
             model,
             task,
             n=self.n_certified,
+            # a prefix of a string lacks its last bracket
             length=max(task.train_lengths) - 1,
             budget=self.n_inserted,
             seed=self.data_seed,
@@ -213,12 +218,14 @@ class Measurement(Measures):
         decided = cfg.n_layers <= 2 and cfg.position == "none" and _is_finite(model)
         if not decided or self.decided_length == 0:
             return []
+        # half a minute of work: all prefixes, where a certificate is about one
         found = certify_language(model, task, self.decided_length, time_limit=3 * _SECONDS)
         wrong, exact = found.likeliest, found.accuracy
         if wrong is not None:
             patterns = {"likeliest": attention_on(model, wrong.text)[0]}
             write_tensors(folder / _LANGUAGE, patterns)
         try:
+            # -1: not even the empty prefix
             if found.proved_to < 0 or cfg.n_layers > 1:
                 raise NoProofError("nothing is proved, or in a form that proofs do not have")
             proof = prove_language(model, task, found.proved_to, by="boxes", time_limit=_SECONDS)
@@ -283,6 +290,8 @@ def behaviour(
     metrics: dict[str, float | None] = {}
     rows: list[dict[str, Any]] = []
     for name, lengths, n, chunk in (
+        # strings in a forward pass: long ones are some twenty times as long, so 25 of them take as
+        # much
         ("accuracy", "training", counts.n_accuracy, 500),
         ("long_accuracy", "long", counts.n_long, 25),
     ):
@@ -319,11 +328,14 @@ def cross_entropy(model: DyckTransformer, task: Task, *, n: int, seed: int) -> t
     losses = []
     with torch.no_grad():
         for rows in tokens.to(model.cfg.device).split(500):
+            # the last token predicts nothing
             logits = lean_logits(model, rows[:, :-1]).double()
             losses.append(
                 F.cross_entropy(
+                    # [string, d_vocab, pos], as torch's cross-entropy wants the classes
                     logits.transpose(1, 2),
                     rows[:, 1:],
+                    # BOS fills strings up to the longest
                     ignore_index=task.language.bos_token,
                     reduction="none",
                 ).cpu()
@@ -335,6 +347,7 @@ def cross_entropy(model: DyckTransformer, task: Task, *, n: int, seed: int) -> t
 
 def attention_on(model: DyckTransformer, text: str) -> Tensor:
     """Attention patterns on one string, ``[layer, head, query, key]``."""
+    # [layer, batch, head, query, key]
     return attention_patterns(model, model.to_tokens(text))[:, 0]
 
 

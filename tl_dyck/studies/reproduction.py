@@ -124,9 +124,11 @@ class Reproduction:
     def command(self) -> str:
         """What does it on the command line, in any folder."""
         scale = self.scale
+        # a scale with settings is called "quick, steps=100"
         name, *settings = scale.name.split(", ")
         words = ["reproduce", "--scale", name]
         if self.paper.name != _USUAL:
+            # behind the command's name
             words[1:1] = ["--paper", self.paper.name]
         for setting in settings:
             words += ["--set", setting]

@@ -203,6 +203,7 @@ def load_study(folder: str | Path) -> Study:
     path = Path(folder)
     with STUDY.read(path) as (saved, runs):
         config, task = StudyConfig.from_dict(saved["config"]), DyckTask(**saved["task"])
+        # a run for each family and seed, no more: a study has no other axes
         if len(runs) != len(config.families) * len(config.seeds):
             raise ValueError("it lacks some of its runs")
         if {*runs["model"]} != {*config.families}:
@@ -241,6 +242,7 @@ def _study(
     summary = {
         "probe_string": language.probe_string,
         "probe_tokens": [BOS_STRING, *(language.alphabet[token] for token in probe.tolist())],
+        # each model has strings of its own, on which chance differs a little
         "stack_chance": pd.DataFrame(chances).mean().to_dict(),
         "families": _family_intervals(models),
         **{name: _correlation(models, *pair, config) for name, pair in _TIES.items()},
@@ -306,6 +308,7 @@ def _correlation(
         return found
     for family, group in models.dropna(subset=[first, second]).groupby("family", sort=False):
         x, y = group[first].to_numpy(float), group[second].to_numpy(float)
+        # Fisher's z has a spread of 1 / √(n - 3): none below 4; nor have constants a rank
         if len(group) < 4 or np.ptp(x) == 0 or np.ptp(y) == 0:
             continue  # no correlation to speak of
         tie = correlation(x, y, config.n_bootstrap, config.measurement.data_seed)

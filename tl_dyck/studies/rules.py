@@ -32,6 +32,7 @@ VERDICTS = {
 KINDS = {"above": "is above", "below": "is below", "between": "is between", "holds": "holds"}
 
 _FAMILY_LEVEL = 0.05  # of all rows together
+# Cohen's usual share of repetitions in which an effect is to be seen
 _POWER = 0.8
 _Z95 = 1.959963984540054  # of the intervals
 _TOP = 1 - 1e-9  # the strongest correlation
@@ -111,6 +112,7 @@ class Rule:
             form: format of what is measured: limits are in the same unit.
             unit: see `Measured.unit`.
         """
+        # a limit is not written with a plus
         form = form.lstrip("+")
         share = "%" in form
         pair = self.kind == "between"
@@ -199,6 +201,7 @@ def judge_all(rules: Sequence[Rule], measured: Sequence[Measured]) -> list[Claim
     )
     corrected = holm(p)
     tested = int(np.isfinite(p).sum())
+    # Bonferroni's level, Holm's first step: two-sided, and divided by all rows that are tested
     seen = _normal_quantile(1 - _FAMILY_LEVEL / 2 / max(1, tested))
     judged = []
     for i, (rule, found, margin) in enumerate(zip(rules, measured, margins, strict=True)):
@@ -222,6 +225,7 @@ def holm(p: np.ndarray) -> np.ndarray:
     corrected = np.full(len(p), np.nan)
     known = np.flatnonzero(np.isfinite(p))
     order = known[np.argsort(p[known])]
+    # the smallest times n, the next times n - 1, …, never smaller than the one before
     steps = p[order] * np.arange(len(order), 0, -1)
     corrected[order] = np.minimum(1, np.maximum.accumulate(steps))
     return corrected
@@ -233,8 +237,10 @@ def _margin(rule: Rule, measured: Measured) -> tuple[float, float]:
     if rule.kind == "holds" or math.isnan(found.low):
         return math.nan, math.nan
     limit, upper = rule.limits(measured.unit)
+    # an interval of level 0.95 ends at the quantiles 0.025 and 0.975: so many standard errors
     width = _quantile(found, (1 + found.level) / 2)
     to_low, to_high = (found.value - found.low) / width, (found.high - found.value) / width
+    # the side of the interval that looks at the limit says how sure the value is
     above = (found.value - limit, to_low if found.value >= limit else to_high)
     ceiling = limit if rule.kind == "below" else upper
     below = (ceiling - found.value, to_high if found.value <= ceiling else to_low)
@@ -253,9 +259,11 @@ def _detectable(rule: Rule, measured: Measured, error: float, seen: float) -> fl
     from scipy import optimize
 
     low, high = measured.estimate.low, measured.estimate.high
+    # "below" is "above" of the mirrored correlation
     limit = rule.limits(measured.unit)[0] * (-1 if rule.kind == "below" else 1)
     if max(-low, high) > _TOP:  # few seeds, or a perfect tie: its spread is not known
         return math.nan
+    # standard error of Fisher's z = atanh r, in which intervals of correlations are even
     spread = (math.atanh(high) - math.atanh(low)) / 2 / _Z95
 
     def excess(r: float) -> float:
@@ -264,19 +272,24 @@ def _detectable(rule: Rule, measured: Measured, error: float, seen: float) -> fl
 
     if excess(_TOP) <= 0:
         return math.nan
+    # `excess` is negative at the limit and positive at the top: it has a root between
     least = optimize.brentq(excess, limit, _TOP)
+    # farther by so much that a value is beyond `least` in 80 % of repetitions
     return math.tanh(math.atanh(least) + more * spread) - limit
 
 
 def _p_value(distance: float, error: float, measured: Measured) -> float:
     if math.isnan(distance):
         return math.nan
+    # all seeds alike: any distance is certain, and none is none
     if error <= 0:
         return 0.0 if distance else 1.0
     if measured.estimate.kind != "t":
+        # 2 (1 - Φ(x)) = erfc(x / √2)
         return math.erfc(abs(distance) / error / math.sqrt(2))
     from scipy import special
 
+    # t of n - 1 degrees of freedom, both tails
     return 2 * float(special.stdtr(measured.estimate.n - 1, -abs(distance) / error))
 
 

@@ -24,6 +24,7 @@ def percents(share: Estimate, form: str = ".1f") -> str:
     """``12.0 % [10.0, 15.0]``; 100 is written without decimals, and no end is beyond 0 and 100."""
     return share_text(share.value, form, " %") + (
         ""
+        # NaN: no interval of a single seed
         if share.low != share.low
         else f" [{share_text(share.low, form)}, {share_text(share.high, form)}]"
     )
@@ -32,6 +33,7 @@ def percents(share: Estimate, form: str = ".1f") -> str:
 def share_text(value: float, form: str = ".1f", unit: str = "") -> str:
     """A share in percent, which is none below 0 or above 1, whatever an interval says."""
     text = f"{100 * min(max(value, 0.0), 1.0):{form}}"
+    # as it is rounded: "100.0" says more than is known
     return f"{'100' if float(text) == 100 else text}{unit}"
 
 
@@ -55,6 +57,7 @@ def study_markdown(study: Study) -> str:
     for family, facts in study.summary["families"].items():
         of = [Estimate.of(facts[name]) for name in _ACCURACIES]
         proved = study.languages[study.languages["family"] == family]["proved_to"].astype(int)
+        # rows are by layer: the last layer; a slice, since there may be none
         last = study.variation[study.variation["family"] == family].iloc[-1:]
         varied = [
             f"{row.variation:.2f} {ends_text(row.low, row.high, '.2f')}"

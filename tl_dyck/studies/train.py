@@ -117,6 +117,7 @@ class TrainJob:
 
     def identity(self) -> dict[str, Any]:
         """Task, model, options and how it is measured, in full."""
+        # any seed: it goes at once, since a point has many
         identity = run_identity(self.config.to_saved(), self.task, self.options, 0)
         del identity["seed"]
         return {**identity, "measure": identity_of(self.measures)}
@@ -170,6 +171,7 @@ class TrainJob:
         )
         for seed, outcome in outcomes.items():
             if isinstance(outcome, Exception):
+                # no seconds: a run that raised has no share of what was done together
                 ended(seed, outcome, 0.0)
 
 
@@ -198,6 +200,7 @@ def plugged(registry: Registry[Any], name: str, plugs: dict[tuple[str, str], Any
     except UnknownNameError:
         if key not in plugs:
             raise
+        # a worker: registered here once, it is found by all that follows
         return registry.register(name)(plugs[key])
     plugs[key] = found
     return found

@@ -64,6 +64,7 @@ def counted_accuracy(
     check_finite(model)
     _warn_of_ids(task, model)
     tokens = task.sample(n, long=long, generator=seeded(None, check_seed(seed)))
+    # BOS is not predicted: place 0 is left out, as `predictions` leaves it out
     counted = task.counted_positions(tokens)[:, 1:].double()
     counted[:, : hides_bos(model)] = 0.0  # of which nobody can be asked who has read nothing
     d_vocab = task.language.d_vocab
@@ -134,7 +135,9 @@ def nats_over_law(
         strict=True,
     ):
         log_probs = logits.double().log_softmax(-1)[..., :d_vocab]
+        # Σ p log p - p log m; what cannot follow has p = 0, and its logit may be -∞
         nats = (torch.xlogy(rows, rows) - torch.where(rows > 0, rows * log_probs, 0.0)).sum(-1)
+        # BOS as filling: nothing follows
         asked = expected != bos
         asked[:, : hides_bos(model)] = False
         divergences.append(torch.where(asked, nats, 0.0))

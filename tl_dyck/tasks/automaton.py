@@ -139,7 +139,10 @@ class AutomatonTask:
             DyckStringError: a string is no prefix of the language.
         """
         table, states = self.states_of(tokens)
+        # the state that a symbol was written in; what rolls round to place 0 stands at BOS, not
+        # counted
         before = np.roll(states, 1, axis=-1)
+        # BOS has no column: any will do, as it is masked below
         symbol = np.minimum(tokens.cpu().numpy(), self.language.bos_token - 1)
         found = table.counted[before, symbol] & (tokens.cpu().numpy() < self.language.bos_token)
         return torch.from_numpy(found).to(tokens.device)
@@ -175,7 +178,9 @@ class AutomatonTask:
         read = (tokens != self.language.bos_token).long().cumsum(-1).cpu().numpy()
         law = self._short.chain.law(self.train_lengths)
         probs = np.zeros((*tokens.shape, self.language.d_vocab))
+        # beyond training lengths, and in states that they do not reach, there is no law
         inside = (read < len(law)) & (states < len(self._short.states))
+        # the last is BOS, which never follows
         probs[inside, :-1] = law[read[inside], states[inside]]
         return torch.from_numpy(probs).to(tokens.device)
 
@@ -207,6 +212,7 @@ class AutomatonTask:
         """
         ids = self.language.check_tokens(tokens).cpu().numpy()
         read = int((ids < self.language.bos_token).sum(-1).max(initial=0))
+        # the large table is made only where it is needed
         table = self._short if read <= self._short.chain.longest else self._long
         longest = table.chain.longest
         if read > longest:

@@ -153,6 +153,8 @@ def closing_accuracy(
         distribution, lengths, mode, n=n, generator=torch.Generator().manual_seed(seed)
     )
     right, right_closing = [], []
+    # the first place of which the first string asks; `predictions` checks there that models are
+    # causal
     asked = torch.nonzero(weights[0]).tolist() or [[1]]
     for expected, logits in predictions(
         model, tokens, language.d_vocab, first=asked[0][0], device=device, chunk=chunk
@@ -182,6 +184,7 @@ def closing_accuracy(
         after_close_error=found_error,
         after_close_by_depth=[
             weighted_mean(correct, after_close * (depth == level))[0]
+            # after a close at least one level is free: 1 to D - 1
             for level in range(1, language.max_depth)
         ],
     )
@@ -234,6 +237,7 @@ def closing_weights(distribution: DyckDistribution, lengths: Sequence[int], mode
     closes = 1 - distribution.open_probability()
     if mode == "complete":
         # one of the length / 2 closing brackets of a complete string, each as likely
+        # each length as likely, then one of its length / 2 closing brackets
         shares = 2 / np.array(lengths) / len(lengths)
         chain = depth_chain(distribution.q, deepest, max(lengths))
         odds = np.exp([odds[:, 1] for _, odds in chain.log_odds(lengths, shares)])
@@ -241,6 +245,7 @@ def closing_weights(distribution: DyckDistribution, lengths: Sequence[int], mode
     closing = distribution.depth_probability(max(lengths) - 1) @ closes
     weights = np.zeros((max(lengths), deepest + 1))
     for length in lengths:
+        # the bracket at place n follows a prefix of n - 1
         weights[length - 1] += closes / closing[length - 1] / len(lengths)
     return weights
 
@@ -267,7 +272,10 @@ def _expected_largest(n_types: int, largest: int) -> Floats:
         # of no types, only 0 brackets can be distributed
         within[1:] = 0.0
         for kinds in range(1, n_types + 1):
+            # [d, left]: the last of `kinds` types gets d - left of d brackets, the others what is
+            # left
             taken = stats.binom.pmf(sizes[:, None] - sizes, sizes[:, None], 1 / kinds)
+            # P(none has more): that type may have no more either
             taken[sizes[:, None] - sizes > most] = 0.0
             within = taken @ within
         # E[max] = Σ over m ≥ 0 of P(max > m)

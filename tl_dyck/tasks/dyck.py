@@ -140,9 +140,11 @@ class DyckTask:
         language = self.language
         self.distribution.refuse_invalid(tokens)
         opens = language.depth(tokens) < self.max_depth
+        # closing brackets are the odd tokens
         closes = language.right_bracket(tokens)[..., None] == torch.arange(
             1, language.n_brackets, 2, device=tokens.device
         )
+        # [type, (open, close)], flattened to tokens 2 a and 2 a + 1
         both = torch.stack([opens[..., None].expand_as(closes), closes], -1)
         return both.flatten(-2)
 
@@ -165,6 +167,7 @@ class DyckTask:
         probs = self.distribution.next_token_probs(tokens)
         read = (tokens != language.bos_token).long().cumsum(-1)
         law = torch.from_numpy(opening_law(self))
+        # clamped to be looked up; masked in the next line
         opens = law[read.clamp(max=len(law) - 1), language.depth(tokens)]
         opens = opens.masked_fill(read >= len(law), math.nan)
         opening = probs[..., 0 : language.n_brackets : 2]
@@ -197,9 +200,11 @@ class DyckTask:
                 self.language.is_close(tokens).double(), 1, generator=generator
             )
             here = torch.arange(tokens.shape[1])
+            # `last` is [n, 1], so that it broadcasts over places
             return torch.where(here <= last, tokens, self.language.bos_token), last[:, 0]
         lengths = self.closing_lengths(long=long)
         tokens = self._mixture(n, lengths, "ending in close", generator)
+        # brackets behind one BOS: their number is the last one's position
         return tokens, (tokens != self.language.bos_token).sum(-1)
 
     @checked
@@ -273,7 +278,10 @@ class DyckTask:
     def _closing(self, lengths: Sequence[int]) -> list[int]:
         """The lengths that a prefix may have that ends with a closing bracket."""
         return [
-            length for length in lengths if length > 1 and (length % 2 == 0 or self.max_depth > 1)
+            # with D = 1 a prefix of odd length ends with an opening bracket
+            length
+            for length in lengths
+            if length > 1 and (length % 2 == 0 or self.max_depth > 1)
         ]
 
     def _mixture(
@@ -310,8 +318,10 @@ def opening_law(task: DyckTask) -> Float[np.ndarray, "pos depth"]:
     depth, longest = task.max_depth, max(task.train_lengths)
     found = np.full((longest + 1, depth + 1), np.nan)
     if task.mode == "prefix":
+        # a prefix goes on at every depth alike, but for the longest, which ends
         found[:longest] = task.distribution.open_probability()
         return found
     law = depth_chain(task.q, depth, longest).law(task.train_lengths)
+    # column 0 of the law is "opens"; where no string goes on both are 0
     found[:, : law.shape[1]] = np.where(law.sum(-1) > 0, law[..., 0], np.nan)
     return found

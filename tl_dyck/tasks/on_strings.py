@@ -149,6 +149,7 @@ def accuracy_on(
     known = as_strings(strings, task.language)
     check_predicts(model, task.language)
     ask, names = _asker(task, claim)
+    # BOS takes a place
     longest = longest_read(model) - 1
     counts = _Counts(len(names))
     too_long = int((known.lengths > longest).sum())
@@ -157,6 +158,7 @@ def accuracy_on(
         if not kept.any():
             continue
         rows, tokens = rows[kept], tokens[torch.from_numpy(kept)]
+        # a batch is as long as the longest that is kept, and BOS
         tokens = tokens[:, : 1 + int(known.lengths[rows].max())]
         asked = ask(tokens)
         asked.places[:, : hides_bos(model)] = False
@@ -194,11 +196,13 @@ def _right(
     # one more, which is not read, so that it is also asked after the last
     more = torch.cat([tokens, tokens[:, :1]], 1)
     length = int((tokens[0, 1:] != language.bos_token).sum())
+    # where it is tested that the model is causal: in the middle of the first string
     how = {"first": 1 + length // 2, "device": device, "chunk": len(tokens)}
     ((_, logits),) = predictions(model, more, language.d_vocab, **how)
     if asked.right.ndim == 2:
         return likeliest(logits) == asked.right
     found: Tensor = ((logits[..., : language.bos_token] > above) == asked.right).all(-1)
+    # NaN > above is False, which would be right wherever nothing may follow
     return found & ~logits[..., : language.bos_token].isnan().any(-1)
 
 
@@ -227,6 +231,7 @@ class _Counts:
         for by, values in groups.items():
             for value in [] if values is None else values[places].unique().tolist():
                 at = values == value
+                # no strings: one has places of many depths
                 row = [(places & at).sum().item(), (right & at).sum().item(), 0, 0]
                 self._note(by, value, row)
 
@@ -277,14 +282,17 @@ def _of_brackets(task: DyckTask, tokens: Int[Tensor, "n pos"], claim: str) -> As
     depth, opened = language.depth(tokens), language.is_open(tokens)
     kinds = torch.zeros_like(depth)  # how many types are open
     for kind in range(language.n_types if int(depth.max()) > 1 else 1):
+        # a type's own depth rises by its opening brackets and falls by its closing ones
         step = (tokens == 2 * kind).long() - (tokens == 2 * kind + 1).long()
         kinds += step.cumsum(-1) > 0
+    # indices of `NEEDS`: of one type the number that is open is enough
     needs = torch.where(kinds > 1, 2, 1)
     # after an opening bracket its type is known, and with depth 1 how deep it is
     needs[opened] = int(claim == "allowed" and language.max_depth > 1)
     needs[:, 0] = 0
     if claim == "allowed":
         return AskedPlaces(_inside(tokens, language.bos_token), task.allowed(tokens), needs, depth)
+    # what is asked after a token is the next one; the last has none
     following = tokens.roll(-1, -1)
     following[:, -1] = language.bos_token
     return AskedPlaces(language.is_close(following), following, needs, depth)
@@ -305,6 +313,7 @@ def _of_automaton(task: AutomatonTask, tokens: Int[Tensor, "n pos"], claim: str)
         )
     following = tokens.roll(-1, -1)
     following[:, -1] = bos
+    # likewise one place earlier
     counted = task.counted_positions(tokens).roll(-1, -1)
     counted[:, -1] = False
     needs = _by_last(task, table, tokens, states, lambda state: tuple(table.counted[state]))
@@ -323,6 +332,7 @@ def _by_last(
     asks: Callable[[int], Any],
 ) -> Int[Tensor, "n pos"]:
     """0 where all states that the last symbol leads to ask for the same; else 1."""
+    # one more, for BOS
     several = np.ones(len(task.symbols) + 1, dtype=np.int64)
     for symbol, to in enumerate(table.chain.after.T):
         reached = {asks(state) for state in np.unique(to[to < len(table.states)]).tolist()}

@@ -73,6 +73,7 @@ class Table:
             )
         known = list(number)[: len(moves)]  # the last level's successors are beyond `longest`
         shape = len(known), len(symbols)
+        # one beyond the states: leads nowhere
         after = np.full(shape, len(known))
         weight, counted = np.zeros(shape), np.zeros(shape, dtype=bool)
         for i, (state, found) in enumerate(zip(known, moves, strict=True)):
@@ -80,6 +81,7 @@ class Table:
                 if symbol in found and number[found[symbol]] < len(known):
                     after[i, j] = number[found[symbol]]
                     weight[i, j] = _weight(task, state, symbol)
+                    # what is the only symbol that may follow counts, unless the task says otherwise
                     alone = len(found) == 1
                     if task.counted is not None:
                         alone = _yes_or_no(task, "counted", state, symbol)

@@ -121,6 +121,7 @@ def pack(
     """
     groups = len(tokens)
     starts, rows = (torch.from_numpy(array) for array in place(lengths.numpy(), width))
+    # rows rounded up to the grain, in slots
     size = -(-max(least, int(rows.max())) // grain) * grain * width
     here = torch.arange(tokens.shape[-1])
     used = here < lengths[:, :, None]

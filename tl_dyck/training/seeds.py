@@ -30,9 +30,9 @@ from tl_dyck.training.loop import train_together
 # The measured rule, see `train_seeds`: seeds in a group, and the widest models for which groups
 # pay, on the CPU.
 _ON_CPU = 4
-_ON_GPU = 256
-_WIDEST = 100
-_MOST_SEEDS = 1_000_000
+_ON_GPU = 256  # at a time: a GPU has room for them
+_WIDEST = 100  # d_model: wider models are bound by arithmetic, and gain nothing
+_MOST_SEEDS = 1_000_000  # a slip is refused before seeds are listed
 
 
 class TrainingFailedError(DyckError, RuntimeError):

@@ -68,6 +68,7 @@ class Stack:
         self.models = list(models)
         self.cfg = models[0].cfg
         blocks: Any = models[0].blocks
+        # one configuration: what the first is, all are
         self._uniform = self.cfg.attention == "uniform"
         self._scale = 1 / float(blocks[0].attn.attn_scale)
         self._tables: dict[int, Tensor] = {}
@@ -84,6 +85,7 @@ class Stack:
         )
         self.leaves = {name: leaf.requires_grad_() for name, leaf in leaves.items()}
         made = {
+            # a resumed run: Adam corrects its bias by the number of steps
             dtype: torch.tensor(float(step), device=buffer.device)
             for dtype, buffer in buffers.items()
         }
@@ -150,6 +152,7 @@ class Stack:
                 lr=rate,
                 beta1=0.9,
                 beta2=0.999,
+                # torch's defaults of AdamW, as for a model alone
                 eps=1e-8,
                 weight_decay=self._weight_decay,
                 amsgrad=False,
@@ -170,6 +173,7 @@ class Stack:
             return nats, None
         before, after = (
             logits.gather(2, slots[:, None].expand(-1, logits.shape[1], -1))
+            # [model, d_vocab, pair]: the logits at the slots of each pair
             for slots in batch.pairs
         )
         # pairs of two zeros differ by nothing, and are not counted
@@ -194,6 +198,7 @@ class Stack:
             q, k, v = own[: len(states)].double().chunk(3, dim=-1)
             value = v @ own_W[0].double() + own_b.double()
             # in float64: a drift is a small difference of large numbers
+            # `_scale` is what scores are multiplied with: 1 / attn_scale
             found.append(regularizer(q, k, value, 1 / self._scale))
         return torch.stack(found).to(projected)
 
@@ -278,6 +283,7 @@ class Stack:
             like = torch.empty(0, dtype=self.cfg.dtype, device=some.device)
             here = torch.arange(width, device=like.device)
             first, slot, seen = here[:, None, None], here[:, None], here
+            # causal within a string: from its first slot up to the one that asks
             visible = ((first <= seen) & (seen <= slot)).flatten(0, 1)
             if self._uniform:
                 self._tables[width] = visible.to(like.dtype) / visible.sum(

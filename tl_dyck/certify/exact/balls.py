@@ -28,10 +28,10 @@ Array = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-UNIT = 2.0**-53
+UNIT = 2.0**-53  # u of double precision: a result rounded to nearest is off by at most u of itself
 SINGLE = 2.0**-24  # of single precision
 _GROW = 1.0 + 2.0**-30
-_TINY = 1e-300
+_TINY = 1e-300  # above all that is lost by underflow, which is at most 2.3e-308 each time
 _FEW = 2048
 """Matrices with so many numbers at most are multiplied twice: bounds are better by a half."""
 _POINT = 1e-9

@@ -29,7 +29,7 @@ from tl_dyck.certify.exact.readout import LinearBound
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.unembedding import MANY
 
-_PATTERN_HEADS = 4
+_PATTERN_HEADS = 4  # 2^heads columns an objective: 16; the other heads pay a penalty instead
 
 
 @final

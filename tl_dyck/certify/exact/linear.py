@@ -28,7 +28,7 @@ from tl_dyck.certify.exact.readout import LinearBound, Readout
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.unembedding import MANY
 
-_STEPS = 60
+_STEPS = 60  # far more than Newton takes; numbers that rounding keeps from settling end, too
 
 
 def is_linear(network: Network) -> bool:
@@ -61,6 +61,7 @@ def linear_minimum(
     r = graph.symbols.r.at(graph.groups[items.groups])
     readout, asked = Readout(network, region, r), incumbent.unembedding
     if len(asked) > MANY:  # what is nowhere below the least seen cannot improve on it
+        # [item, objective]: what is bounded above the least seen on every item is left out
         below = readout.screen(asked) <= incumbent.upper
         asked = asked.take(np.flatnonzero(below.any(0)))
     bound = LinearBound.joined([readout.lower(piece, 0.0) for piece in asked.pieces()])
@@ -68,6 +69,7 @@ def linear_minimum(
     if not bound.finite.all():
         return None
     n, k = bound.constant.shape
+    # the 1 is the only head
     directions = rearrange(bound.directions, "item k 1 e -> (item k) 1 e")
     constant = rearrange(bound.constant, "item k -> (item k) 1")
     # one column per item and objective: Z (D · o + c - t) = Σ E (D · v + c - t), so τ = c - t

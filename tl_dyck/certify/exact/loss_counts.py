@@ -105,9 +105,11 @@ class _Count:
         graph = self.attention.graph
         zero = np.zeros((1, len(self.below.reach))), np.zeros((1, len(self.above.reach)))
         self.stack.append((np.array([graph.root]), *zero, np.empty((1, 0), dtype=np.int64)))
+        # each column is carried along with every path
         self._go_on(_MOST // (len(self.below.reach) + len(self.above.reach)))
         if self.stack and not self.attention.deadline.passed:
             bounds = self._bounds()
+            # too many to be extended one by one
             if bounds.high > _LISTED:
                 return bounds
             self._go_on(math.inf)
@@ -139,6 +141,7 @@ class _Count:
             costs = -self.above.swept.costs.emissions[:, column]
             low = max(low, _number_below(graph, mine, self.ways, costs, -reach, up=True))
             self.attention.deadline.check()
+        # counts are sums of floats here: rounded down, and up below
         sure = max(self.sure, int(low * (1 - 1e-9)))
         return Losing(min(sure, total), min(total, max(sure, int(high * (1 + 1e-9)) + 1)))
 
@@ -158,6 +161,7 @@ class _Count:
         origin, bundle, node = origin[which], bundle[which], graph.arc_target[arc[which]]
         low = self.below.after(low[origin], bundle, emission)
         # no objective can be negative on any continuation
+        # not strictly: an objective of exactly 0 does not lose
         keep = ~self.below.clear(low, node, strictly=False).all(1)
         origin, emission, node, low = origin[keep], emission[keep], node[keep], low[keep]
         high = self.above.after(high[origin], bundle[keep], emission)
@@ -180,6 +184,7 @@ class _Count:
     def _judge(self, paths: IntArray) -> None:
         """Strings on which neither bound says enough are run."""
         least, most = self.incumbent.values(paths)
+        # by the ends of the enclosures of a run
         self.sure += int((most < 0).sum())
         self.unknown += int(((most >= 0) & (least < 0)).sum())
 
@@ -205,6 +210,7 @@ def count_losing(attention: AttentionWeights, incumbent: Incumbent) -> Losing:
         some = np.unique(found.columns.item[found.least < found.threshold])
         low = high = 0
         for item in np.flatnonzero(~region.sound):
+            # where a denominator may underflow nothing is known of a group
             high += int(ways[item][graph.root])
         for item in some:
             counted = _count_item(
@@ -250,6 +256,7 @@ def _count_item(
     if not len(some):
         return Losing(0, 0)
     patterns = len(below.least) // len(asked.plus)
+    # the number of a column's objective
     rivals = np.unique(some // patterns)
     # columns are objective by objective, its patterns side by side
     every = (rivals[:, None] * patterns + np.arange(patterns)).ravel()
@@ -280,6 +287,7 @@ def _number_below(
         up: for a lower bound.
     """
     ends = [_extreme_to_go(graph, mine, costs, sign) for sign in (1.0, -1.0)]
+    # counts up to 1e308: some 15 digits, and 1e-9 is allowed for
     onward = ways.astype(np.float64)
     node, spent, many = np.array([graph.root]), np.zeros(1), np.ones(1)
     number = 0.0
@@ -316,8 +324,10 @@ def _merged(
     order = np.lexsort((spent, node))
     node, spent, many = node[order], spent[order], many[order]
     # nodes share the cells, so that all together they are about `_MERGED`
+    # not 0: all costs may be equal
     step = max(float(spent.max() - spent.min()) / _MERGED * len(np.unique(node)), 1e-300)
     cell = np.floor((spent - spent.min()) / step)
+    # -1 is no node and no cell: the first begins a run of its own
     start = np.flatnonzero((np.diff(node, prepend=-1) != 0) | (np.diff(cell, prepend=-1) != 0))
     last = np.append(start[1:], len(node)) - 1
     return node[start], spent[last if up else start], np.add.reduceat(many, start)

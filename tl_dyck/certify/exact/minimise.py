@@ -24,6 +24,7 @@ from tl_dyck.certify.exact.work import worth_running
 from tl_dyck.certify.lattice import Lattice
 from tl_dyck.certify.objectives import Objectives
 
+# strings run at once: enough that numpy's calls cost little, few enough to look at the clock
 _BATCH = 4096
 
 

@@ -14,7 +14,7 @@ from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.stages import Stage
 from tl_dyck.reading.activations import ACTIVATIONS
 
-_POINTS = 9
+_POINTS = 9  # of a smooth activation; the lines' room falls with the square of their distance
 
 
 @final

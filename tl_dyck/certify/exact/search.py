@@ -36,7 +36,9 @@ from tl_dyck.certify.exact.unembedding import MANY, Unembedding
 from tl_dyck.certify.exact.work import Work
 from tl_dyck.certify.lattice import KEEP
 
+# parts bounded at once: calls of numpy are shared, and few are bounded that a better string ends
 _BATCH = 16
+# of many rivals so many are bounded first: those whose margin at the centre is least
 _NEAREST = 8
 
 

@@ -23,7 +23,7 @@ from tl_dyck.certify.exact.layout import Draft, ordered
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.lattice import KEEP, MOST_NODES, Lattice, Option, SpaceTooLargeError
 
-_NONE = -1
+_NONE = -1  # no state: also the last entry of an array, by which what leads nowhere is looked up
 
 _MOST_PAIRS = 2 * MOST_NODES
 """Of states, of all levels: profiles with depths soon have more than memory can hold."""

@@ -28,7 +28,7 @@ _SCREENED = 500
 """and so does what is done to each weight of the unembedding to look through many objectives."""
 _PATIENCE = 10
 """Bounds that settle nothing may take this share of what running takes: a tenth."""
-_FEW_STRINGS = 64
+_FEW_STRINGS = 64  # with few objectives: run sooner than any bound of their part is made
 _MOST_STRINGS = 20_000
 """Parts with more strings than this are split before they are run."""
 _LAID_OUT = 15_000_000
@@ -60,6 +60,7 @@ def worth_running(network: Network, lattice: Lattice, n_objectives: int) -> bool
     ends = np.flatnonzero(lattice.table[1] == lattice.last_level)
     last = {lattice.options[i].emits[-1:] for i in ends.tolist()}
     # additions and comparisons of a column: emissions, and arcs of every node
+    # rough constants of `Work._costs`, without a graph to count: two arcs a node, 4 each
     costs = 3 * len(lattice.options) + 8 * lattice.n_codes * lattice.last_level
     coordinates = 0 if is_linear(network) else hidden + config.d_model
     bound = _CALLS + _SWEPT * coordinates * config.n_heads * costs
@@ -155,7 +156,10 @@ def _running(network: Network, length: int, n_objectives: int, *, single: bool =
     """
     config, hidden = network.config, _hidden(network)
     inner = config.n_heads * config.d_head
+    # columns that d_model numbers are multiplied with: W_O and W_in, W_out, each twice (values and
+    # sizes), half of W_U
     width = (2 * inner + 4 * hidden + n_objectives // 2) // (4 if single else 1)
+    # 40: what norms and activations do to a number, counted as multiplications
     return 3 * length * inner + config.d_model * width + 40 * (config.d_model + hidden)
 
 

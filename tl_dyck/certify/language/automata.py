@@ -37,7 +37,7 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.tasks import AutomatonTask
 from tl_dyck.tasks.tables import Table, said_by
 
-_TOLERANCE = 1e-10
+_TOLERANCE = 1e-10  # nats: a least margin is exact enough, well above the rounding of a run
 
 _MOST_PARTS = 1_000
 """Into so many parts the strings of an answer are split; what is not decided then stays open."""

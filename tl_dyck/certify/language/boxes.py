@@ -31,11 +31,13 @@ class Boxes:
 
     def __init__(self, form: Form) -> None:
         self._form = form
+        # without row 0, that of BOS and stack, which no box changes
         self._root, self._z = form.root[1:], form.z[1:]
         self._beta = np.ascontiguousarray(form.beta[1:].T)  # [H, kinds]
         self._alpha = form.alpha[1:].T  # [K, kinds]
         # |u_i · u_j|, rounded up
         norms = np.sqrt((self._root**2).sum(1))
+        # 1e-12 of the lengths: more than a product of so few numbers is rounded by
         self._products = abs(self._root @ self._root.T) + 1e-12 * np.outer(norms, norms)
         self._apart = _apart(form.root)
         self._up, self._down = np.maximum(form.v, 0), np.minimum(form.v, 0)
@@ -53,33 +55,45 @@ class Boxes:
             something is; and how much each kind loosens the bounds, ``[n, kinds]``.
         """
         one = np.ones((len(low), 1))
+        # (1, centre), [n, 1 + kinds]
         rows = np.concatenate([one, (low + high) / 2], axis=1)
         radius, top = (high - low) / 2, np.concatenate([one, high], axis=1)
         form = self._form
         rho, slope, excess, rounding = self._tangent(rows, radius, top)
         extended = np.concatenate([rows, rho[:, None]], axis=1)
+        # β_j + s_j ρ at the centre, [n, H]
         pre = extended @ form.hidden
         tilted = self._beta + form.s[:, None] * slope[:, None, :]  # [n, H, kinds]
         np.abs(tilted, out=tilted)
         spread = np.einsum("nhi,ni->nh", tilted, radius)
+        # ρ may exceed its tangent by e: that lowers a unit only if s_j < 0, and raises it if s_j >
+        # 0
         bottom = pre - spread + np.minimum(form.s, 0) * excess[:, None]
         ceiling = pre + spread + np.maximum(form.s, 0) * excess[:, None]
         unsettled = (bottom < 0) & (ceiling > 0)
         on = (bottom >= 0).astype(float)
+        # settled units are linear: slope 1 if on, 0 if off
         chord = np.divide(ceiling, ceiling - bottom, out=on.copy(), where=unsettled)
+        # of the lines through 0 below relu the one that is nearer on most of the range
         below = np.where(unsettled & (ceiling > -bottom), 1.0, on)
+        # the chord is 0 at `bottom`
         offset = np.where(unsettled, -chord * bottom, 0.0)
         constant = extended @ form.direct + (below * pre) @ self._up
+        # where V < 0, V relu ≥ V chord
         constant += (chord * pre + offset) @ self._down
         slopes = below[:, :, None] * self._up + chord[:, :, None] * self._down  # [n, H, K]
         per_rho = form.c + np.einsum("nhk,h->nk", slopes, form.s)
         linear = np.einsum("nhk,hi->nki", slopes, self._beta, optimize=True)
         linear += self._alpha + per_rho[:, :, None] * slope[:, None, :]
         parts = abs(linear) * radius[:, None, :]
+        # a linear function is least at a corner: minus |slope| · radius of each kind
         bound = constant - parts.sum(2) + np.minimum(per_rho, 0) * excess[:, None]
         bound -= rounding[:, None]
         loose = np.where(unsettled, self._weight, 0.0)
+        # 1e-6 is far more than rounding; a margin is a bound divided by it, so that it must not be
+        # small
         longest = (rho + np.einsum("ni,ni->n", abs(slope), radius) + excess) * (1 + 1e-6)
+        # a guess at what halving a kind would gain: nothing depends on it but the number of boxes
         width = parts.max(1) + radius * np.einsum("nh,nhi->ni", loose, tilted)
         return bound, longest, width
 
@@ -92,18 +106,25 @@ class Boxes:
         if not form.has_norm:
             z = rows @ form.z
             slope = np.broadcast_to(self._z, radius.shape)
+            # 8: a bound takes a few times the operations of one value, of which `worst_error`
+            # speaks
             return z, slope, 0 * z, 8 * form.worst_error(top, z)[0]
         u = rows @ form.root
         rho = np.sqrt(np.einsum("ni,ni->n", u, u))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             slope = (u @ self._root.T) / rho[:, None]
             excess = np.einsum("ni,ij,nj->n", radius, self._products, radius, optimize=True)
+            # rounded up, as `least` is rounded down: 1e-6 and 1e-7 are room, and make no box
+            # undecided
             excess = excess / (2 * rho) * (1 + 1e-6)
             least = rho * (1 - 1e-7) - np.einsum("ni,ni->n", abs(slope), radius)
+            # two lower bounds of |u|: the tangent's, which is poor on large boxes, and the stack's
+            # own
             least = np.maximum(least, top @ self._apart)
             error, rho_error = form.worst_error(top, least)
             # what is lost grows with the numbers that are added: those of F, and e
             rounding = 8 * error + 1e-12 * form.per_error * excess
+        # the floor C Z is largest at the top
         known = (least > form.floor * (top @ form.z) * (1 + 1e-6)) & np.isfinite(rounding)
         known &= (rho > 0) & (rho_error < 1e-7 * least)
         slope, excess = np.where(known[:, None], slope, 0.0), np.where(known, excess, 0.0)
@@ -119,8 +140,11 @@ def _apart(root: Array) -> Array:
     stack, pairs = root[0], root[1:]
     rest = stack - pairs.T @ np.linalg.lstsq(pairs.T, stack, rcond=None)[0]
     size = float(np.sqrt(rest @ rest))
+    # the stack lies in the span of the pairs, up to rounding: nothing is left that they cannot
+    # cancel
     if not size > 1e-9 * float(np.sqrt(stack @ stack)):
         return np.zeros(len(root))
+    # a vector that is no longer than 1 gives a lower bound; one that is longer does not
     along = root @ (rest / (size * (1 + 1e-12)))
     slack = 1e-13 * np.sqrt((root**2).sum(1))
     apart: Array = np.concatenate([along[:1], -abs(along[1:])]) - slack

@@ -140,14 +140,17 @@ class Counted:
         """
         n, weight = rows @ self._counts, self._weights
         total = n @ weight.mid
+        # [profile, head, d_head]
         z = np.einsum("bs,sh,she->bhe", n, weight.mid, self._value.mid, optimize=True)
         # where all that occurs has underflowed nothing is known, whatever it is divided by
         z /= np.where(total > 0, total, 1.0)[..., None]
         # weights that are off by a relative ε move a weighted mean by at most 2ε/(1-ε) max |v|;
         # what underflows is less than S 10⁻³⁰⁰ of the largest weight, which need not occur
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            # S symbols of 1e-300 each: 1e-290 has room for 10¹⁰
             epsilon = (n @ weight.rad + 1e-290) / total
             relative = np.where(epsilon < 0.5, 2 * epsilon / (1 - epsilon), np.inf)
+            # N and Z are sums over S symbols, and a quotient follows
             relative += 4 * gamma(weight.mid.shape[0] + 8)
             rad = relative[..., None] * self._largest + self._value_error
             out = Ball(z, rad * (1 + 1e-9) + 1e-300).reshape(len(n), -1)

@@ -67,6 +67,7 @@ class Evaluator:
 
     def margins(self, ending: Ending, pairs: Counts) -> tuple[Array, Array]:
         """The claim's margins of profiles, and bounds of their errors, ``[n]`` each."""
+        # (1, m): the 1 takes BOS and stack
         rows = np.concatenate([np.ones((len(pairs), 1)), pairs], axis=1)
         answers = [function.values(rows) for function in self.functions(ending) or ()]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -78,6 +79,7 @@ class Evaluator:
 
         def weigh(at: IntArray) -> tuple[IntArray, Array, Array]:
             mine = pairs[at]
+            # int64, since pairs are int16
             lengths = 2 * mine.sum(1, dtype=np.int64) + ending.depth
             return lengths, profiles.log_string(ending, mine), profiles.log_count(ending, mine)
 

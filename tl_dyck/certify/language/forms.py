@@ -38,6 +38,7 @@ def has_form(config: RNNConfig) -> bool:
     """Whether a network's objectives are of the form above."""
     plain = config.ln2 is None and config.ln_final is None and not config.gated
     one_norm = config.ln_c is None or config.ln_mid is None
+    # one head has one Z; GELU is not homogeneous: ρ gelu(p) is no gelu(ρ p)
     return config.n_heads == 1 and plain and one_norm and config.act_fn in (None, "relu")
 
 
@@ -138,25 +139,32 @@ class Form:
         z = sizes[:, -1]
         if not self.has_norm:
             return z, z * self._z_error
+        # all columns but the last three, see `_sizes`
         square = np.einsum("ni,ni->n", sizes[:, :-3], sizes[:, :-3])
         rho = np.sqrt(square)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            # |√a - √b| ≤ |a - b| / √b
             error = self._defect * sizes[:, -3] ** 2 / rho + sizes[:, -2]
         floor = self.floor * z
+        # a maximum is off by no more than one of the two
         error = np.where(rho > 0, np.maximum(error, floor * self._z_error), np.inf)
         return np.maximum(rho, floor), error
 
     def _slack(self, parts: _Constants) -> None:
         """The coefficients of the rounding errors, see the module's docstring."""
+        # operations of a number: over the width, hidden units, and (1, m), each counted generously
         u, g = parts.u.mid, 2 * gamma(parts.u.mid.shape[1] + self.n_hidden + 3 * len(parts.u.mid))
         norms = np.sqrt((u**2).sum(1))
         # |ρ² - |(1, m) L|²| ≤ Σ m_i m_j defect_ij ≤ (largest defect_ij / |u_i||u_j|) (Σ m_i |u_i|)²
         products = np.outer(norms, norms)
+        # both products are rounded themselves: 2 g of the lengths
         defect = abs(u @ u.T - self.root @ self.root.T) + 2 * g * products
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(defect > 0, defect / products, 0.0)
+        # doubled, here and below: `ratio`, too, is computed in floating point
         self._defect = 2 * float(ratio.max())
         self._size = norms * (1 + 1e-9)
+        # 1e-290 is more than all that can underflow
         self._off = 2 * np.sqrt((parts.u.rad**2).sum(1)) + 2 * g * norms + 1e-290
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.where(self.z > 0, parts.z.rad / self.z, 0.0)
@@ -165,6 +173,7 @@ class Form:
         pre = parts.beta.rad + g * abs(self.beta)
         pre_rho = parts.s.rad + g * abs(self.s)
         pre_error = abs(self.s) + parts.s.rad
+        # |ab - a'b'| ≤ |a - a'| |b| + |a'| |b - b'|: the errors of pre-activations, then those of V
         v, v_off = abs(self.v) + parts.v.rad, parts.v.rad + g * abs(self.v)
         per_pair = parts.alpha.rad + g * abs(self.alpha) + pre @ v + abs(self.beta) @ v_off
         per_rho = parts.c.rad + g * abs(self.c) + pre_rho @ v + abs(self.s) @ v_off
@@ -207,5 +216,6 @@ def _parts(symbols: NetworkSymbols, ending: Ending, objectives: Objectives) -> _
 
 def _root(u: Array) -> Array:
     """L with L Lᵀ ≈ u uᵀ, and no more columns than u has rows."""
+    # uᵀ = Q R: u uᵀ = Rᵀ R, so L = Rᵀ; how far off that is, `_slack` measures
     upper: Array = np.asarray(np.linalg.qr(u.T, mode="r"))
     return np.ascontiguousarray(upper.T)

@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.kit.check import check_length, check_lengths
 
-_LONGEST = 1000
+_LONGEST = 1000  # brackets, as checkers of proofs have it
 
 
 def lengths_asked(lengths: SupportsIndex | Iterable[SupportsIndex], least: int) -> tuple[int, ...]:

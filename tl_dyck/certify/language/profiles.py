@@ -63,6 +63,7 @@ class Ending:
 
 def n_profiles(kinds: int, total: int) -> int:
     """How many ways there are to distribute `total` pairs over `kinds` kinds."""
+    # stars and bars
     return math.comb(total + kinds - 1, kinds - 1)
 
 
@@ -83,6 +84,7 @@ def _compositions(kinds: int, total: int) -> Counts:
     if kinds == 2:
         each = np.arange(total + 1, dtype=np.int16)
         return np.stack([each, total - each], axis=1)
+    # halves, not one kind after the other: blocks are copied log(kinds) times
     half, every = kinds // 2, range(total + 1)
     return np.concatenate(
         [_product(_compositions(half, n), _compositions(kinds - half, total - n)) for n in every]
@@ -103,6 +105,8 @@ def in_blocks(kinds: int, total: int, size: int) -> Iterator[Counts]:
     half, root = kinds // 2, math.isqrt(size)
     for left in range(total + 1):
         few, many = n_profiles(half, left), n_profiles(kinds - half, total - left)
+        # rows of a product are few × many: each side gets about √size, and more if the other has
+        # less
         first = few if few <= root else size // min(many, root)
         for a in in_blocks(half, left, first):
             for b in in_blocks(kinds - half, total - left, size // len(a)):
@@ -129,6 +133,7 @@ class Profiles:
         self.k, self.deepest = language.n_types, language.max_depth
         opens = distribution.open_probability()
         with np.errstate(divide="ignore"):
+            # each of the k types is as likely
             self._log_open = np.log(opens[:-1] / self.k)  # into level 1..D
             self._log_close = np.log1p(-opens[1:])  # out of level 1..D
         self._log_factorial = np.zeros(1)

@@ -58,6 +58,7 @@ class Shell(NamedTuple):
     @property
     def lengths(self) -> range:
         """Of the prefixes, in brackets."""
+        # two brackets a pair, one for each that is open
         return range(2 * self.first + self.depth, 2 * self.last + self.depth + 1, 2)
 
     def cost(self, profiles: Profiles) -> int:
@@ -77,9 +78,12 @@ def shells(profiles: Profiles, claim: PrefixClaim, lengths: Sequence[int]) -> li
     """All that must be gone through, short prefixes first."""
     asked, found = set(lengths), []
     for depth in filter(claim.speaks_of, range(profiles.deepest + 1)):
+        # a prefix of 2 t + d brackets has t pairs
         totals = [t for t in range((max(asked) - depth) // 2 + 1) if 2 * t + depth in asked]
         for first, last in _bands(totals):
+            # at depth 0 the last bracket closes, unless there is none at all
             closing: list[int | None] = [None] if depth or first == 0 else []
+            # what is closed stood a level deeper, and is a pair
             if depth < profiles.deepest and last > 0:
                 closing += range(profiles.k)
             found += [Shell(first, last, depth, closes) for closes in closing]
@@ -90,7 +94,10 @@ def _bands(totals: list[int]) -> list[tuple[int, int]]:
     """Runs of consecutive totals, each total alone while there are few profiles, then a third."""
     bands: list[tuple[int, int]] = []
     for total in totals:
+        # -2: no total is its successor
         first, last = bands[-1] if bands else (0, -2)
+        # a shell is what a verdict can stop behind; a third more pairs a band keeps their number
+        # small
         if total == last + 1 and _ALONE < total <= first * 4 // 3:
             bands[-1] = (first, total)
         else:
@@ -105,6 +112,7 @@ def decide(evaluator: Evaluator, shell: Shell, tally: Tally, deadline: Deadline)
         OutOfTime: the deadline has passed; what has been found is in the tally.
     """
     profiles = evaluator.profiles
+    # both sides count all k^depth stacks
     few = shell.cost(profiles) <= _FEW * profiles.k**shell.depth
     if few or not evaluator.has_form or not isinstance(evaluator.claim, Signs | Allowed):
         enumerate_all(evaluator, shell, tally, deadline)
@@ -122,6 +130,7 @@ def enumerate_all(evaluator: Evaluator, shell: Shell, tally: Tally, deadline: De
     for total in range(shell.first, shell.last + 1):
         for block in in_blocks(evaluator.profiles.kinds, total, _BLOCK):
             deadline.check()
+            # endings of a shell differ in the stack alone, on which it does not depend what occurs
             block = block[evaluator.profiles.occur(first, block)]
             for ending in shell.endings(evaluator) if len(block) else ():
                 deadline.check()
@@ -147,6 +156,7 @@ class _Search:
         boxes, kinds = Boxes(form), form.n_kinds
         low, high = np.zeros((1, kinds)), np.full((1, kinds), float(self.shell.last))
         if self.ending.closes is not None:
+            # the pair that the last bracket closes is one of them, a level below the stack
             low[0, self.ending.depth * self.evaluator.profiles.k + self.ending.closes] = 1
         numbers = kinds * (form.n_hidden + form.n_objectives)
         at_once = max(1, min(_AT_ONCE, _MOST // numbers))
@@ -155,10 +165,12 @@ class _Search:
             self.deadline.check()
             low, high = waiting.pop()
             if len(low) > at_once:
+                # depth first: what is split is on top, so that few boxes wait
                 waiting.append((low[at_once:], high[at_once:]))
                 low, high = low[:at_once], high[:at_once]
             low, high = self._tightened(low, high)
             with np.errstate(over="ignore"):
+                # as float64: the volume of the first box may be beyond int64, or beyond all
                 small = (high - low + 1).prod(1) <= _SMALL
             self._evaluate(low[small].astype(np.int64), high[small].astype(np.int64))
             low, high = low[~small], high[~small]
@@ -168,6 +180,7 @@ class _Search:
             least = claim.least(self.ending, bounds)
             settled = least > 0
             self.tally.boxes += len(low)
+            # bounds are of ρ times the margin; the margin is at least that over the largest ρ
             proved = (least[settled] / longest[settled]).min(initial=np.inf)
             self.tally.proved = min(self.tally.proved, float(proved))
             waiting.append(_split(low[~settled], high[~settled], loose[~settled]))
@@ -179,6 +192,7 @@ class _Search:
         for level in range(max(first, 1), self.evaluator.profiles.deepest):
             none = high[:, (level - 1) * k : level * k].sum(1) == 0  # pairs need a bracket around
             high[none, level * k : (level + 1) * k] = 0
+        # how many pairs may still be added to `low`, and how many may be taken from `high`
         room, need = shell.last - low.sum(1), high.sum(1) - shell.first
         high = np.minimum(high, low + room[:, None])
         low = np.maximum(low, high - need[:, None])
@@ -190,6 +204,7 @@ class _Search:
         sizes = high - low + 1
         volume = sizes.prod(1)
         box = np.repeat(np.arange(len(low)), volume)
+        # number of a profile within its box
         index = np.arange(len(box)) - np.repeat(volume.cumsum() - volume, volume)
         rows = np.empty((len(box), low.shape[1]), dtype=np.int16)
         for kind in range(low.shape[1]):  # the digits of a number with mixed bases
@@ -207,6 +222,8 @@ class _Search:
 def _split(low: Array, high: Array, loose: Array) -> _Boxed:
     """Each box in two halves, along the kind that loosens its bound most."""
     rows = np.arange(len(low))
+    # 1e-12: where no kind loosens anything, the longest; -1 keeps kinds of one value from being
+    # split
     at = np.where(high > low, loose + 1e-12 * (high - low), -1.0).argmax(1)
     middle = np.floor((low[rows, at] + high[rows, at]) / 2)
     below, above = high.copy(), low.copy()

@@ -10,7 +10,7 @@ from tl_dyck.kit.errors import DyckError
 
 __all__ = ["MAJOR", "Base", "HookedRootModule", "UnsupportedTransformerLensError", "keeps_masks"]
 
-_SUPPORTED = (3, 4)
+_SUPPORTED = (3, 4)  # first and last major version
 
 
 class UnsupportedTransformerLensError(DyckError, ImportError):

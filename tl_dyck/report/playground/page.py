@@ -23,7 +23,7 @@ from tl_dyck.report.playground.weights import UnplayableModelError, pack
 from tl_dyck.tasks import DyckTask, load_task
 from tl_dyck.tasks.dyck import complete_strings, opening_law
 
-_MOST_MODELS = 32
+_MOST_MODELS = 32  # each adds its weights to the page
 _MOST_BRACKETS = 100  # beyond, a map has cells of two pixels
 _MOST_BLOCKS = 16  # columns of the table of matched pairs
 _MOST_TRIED = 600  # strings near by, for each model

@@ -155,8 +155,11 @@ def _weights(model: Any, n_pos: int) -> dict[str, Float64[np.ndarray, "_in _out"
 
 def _rounded(matrix: Float64[np.ndarray, "_in _out"]) -> tuple[np.ndarray, np.ndarray]:
     """Whole numbers of 16 bits, and what a unit of each column is."""
+    # as the page will hold it, in float32, so that what is measured is what is drawn
     scale = (np.abs(matrix).max(0) / _LARGEST).astype(np.float32).astype(np.float64)
+    # a column of zeros has scale 0, and stays zeros
     whole = np.rint(matrix / np.where(scale > 0, scale, 1.0))
+    # a scale that float32 rounded down makes the largest quotient a little more than 32767
     return np.clip(whole, -_LARGEST, _LARGEST), scale
 
 
@@ -167,6 +170,7 @@ def _moved(
 ) -> float:
     """How far other weights move a logit at most, on these strings."""
     device = model.cfg.device
+    # float64: what moves is then the rounding of the weights alone
     other = copy.deepcopy(model).to(torch.float64, print_details=False)
     with torch.no_grad():
         for value in (*other.parameters(), *other.buffers()):

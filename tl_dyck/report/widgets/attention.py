@@ -19,6 +19,7 @@ from tl_dyck.report.markup import Html, element
 from tl_dyck.report.widgets.frame import Widget, note
 from tl_dyck.report.widgets.strings import UnreadableTextError, check_readable, strip
 
+# four a row: sixteen rows, more than one scrolls through to compare
 _MOST_MAPS = 64
 
 Pattern = Float[np.ndarray, "_query _key"]
@@ -125,7 +126,9 @@ def _widget(title: str, string: Text, maps: Sequence[tuple[str, Pattern]]) -> Wi
     figures, data = drawn(string, maps)
     explained = note(_HOW, _STACK if string.depth is not None else None)
     body = [strip(string), figures, color_bar(ring=string.depth is not None), explained]
+    # pixels: one large map, two halves, or rows of four small ones of 290 below a head of 330
     height = 850 if len(maps) == 1 else 790 if len(maps) == 2 else 330 + 290 * -(-len(maps) // 4)
+    # taller than a screen, a frame would be scrolled as well as the notebook
     return Widget(title=title, height=min(height, 1000), body=body, data=data)
 
 
@@ -152,6 +155,7 @@ def figure_of(name: str, string: Text, index: int, pattern: Pattern) -> Html:
             role="img",
             aria_label=f"Attention, {name}{said}",
             # short strings have no huge cells
+            # 2.2 rem a cell at most; 1.7 cells are the names around the map, as in `heat_map`
             style=f"max-width:{2.2 * (len(string.tokens) + 1.7):.1f}rem",
         )
     return element(
@@ -184,6 +188,7 @@ def read_attention(
     """A string and all patterns on it, from one forward pass."""
     tokens, string = read_text(model, text)
     check_readable(string)
+    # [layer, batch, head, query, key]: the one string
     return string, attention_patterns(model, tokens)[:, 0].double().numpy()
 
 
@@ -201,6 +206,7 @@ def chosen(
         index = check_integer(what, number)
         if not -n <= index < n:
             raise ValueError(f"there is no {what} {index}; the model has {n}, counted from 0")
+        # negative ones count from the last
         places.append([index % n])
     return [(at, which) for at, which in product(*places)]
 

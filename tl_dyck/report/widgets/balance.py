@@ -23,6 +23,7 @@ def balance_heatmap(result: Any) -> Widget:
     if not hasattr(result, "ratio"):
         raise WrongTypeError(f"result must be what balance_violation returns, got {shown(result)}")
     n_depths, deepest, k, _ = result.ratio.shape
+    # token 2 i opens type i, 2 i + 1 closes it
     names = DyckLanguage(k, deepest).alphabet
     columns = [(i, at) for at in range(deepest) for i in range(k)]
     over = [element("th", f"depth {at + 1}", colspan=k, scope="colgroup") for at in range(deepest)]
@@ -35,6 +36,7 @@ def balance_heatmap(result: Any) -> Widget:
         for j in range(k):
             head = [element("th", names[2 * j + 1], scope="row", class_="bracket")]
             if j == 0:
+                # one for the k rows of a depth
                 head.insert(0, element("th", f"depth {d + 1}", rowspan=k, scope="rowgroup"))
             cells = [_cell(result, d, at, i, j, names) for i, at in columns]
             rows.append(element("tr", head, cells))
@@ -67,6 +69,7 @@ def balance_heatmap(result: Any) -> Widget:
     ]
     return Widget(
         title="Balance violation",
+        # 31 pixels a row of the table, 400 for what stands around it
         height=min(1000, 400 + 31 * n_depths * k),
         body=body,
         data={"strings": [], "maps": []},
@@ -77,6 +80,7 @@ def _meaning(result: Any) -> str:
     return (
         "0: no matched pair, anywhere, disturbs what comes after it: "
         "what being right at every length asks for."
+        # rounding: the β of a balanced model is 0
         if result.beta < 1e-6
         else "The larger, the more a matched pair that is already closed disturbs what comes after "
         "it; at 1, one pair can outweigh the bracket that is to be closed."
@@ -97,6 +101,7 @@ def _cell(result: Any, d: int, at: int, i: int, j: int, names: tuple[str, ...]) 
         else f"not finite: {pair}"
     )
     shade = _shade(ratio)
+    # below 0.005 two digits would be "0.00"
     text = "–" if not math.isfinite(ratio) else f"{ratio:.2f}" if ratio >= 0.005 else "0"
     # where the text must be light to be read; on a dark page it must be dark a little earlier
     contrast = " strong" if shade >= 14 else " middle" if shade >= 12 else ""

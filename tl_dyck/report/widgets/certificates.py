@@ -19,6 +19,7 @@ from tl_dyck.report.widgets.frame import Widget, note
 from tl_dyck.report.widgets.strings import check_readable, words
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
+# rows of the table; of a real vocabulary the target and its nearest rivals are what one looks for
 _MOST_LOGITS = 12
 _MARKS = {"proved": "✓", "refuted": "✗", "open": "?"}
 
@@ -46,6 +47,7 @@ def certificate(cert: Certificate | DyckCertificate, rnn_or_model: Any) -> Widge
     ]
     return Widget(
         title=f"Certificate: {cert.status}",
+        # 34 pixels a row
         height=520 + 34 * min(len(outputs), _MOST_LOGITS),
         body=body,
         data={"strings": [], "maps": []},
@@ -62,6 +64,7 @@ def _verdict(cert: Certificate, target: str) -> Html:
         "proved": f"On every string of the space {cert.space} the model prefers “{target}”: its "
         f"logit is above all others by at least {cert.lower:.3g}. This is proved.",
         "refuted": f"There is a string in the space {cert.space} on which the model no longer "
+        # the margin of what is refuted is negative
         f"prefers “{target}”: its logit is {-cert.upper:.3g} below another.",
         "open": f"Whether the model prefers “{target}” on every string of the space "
         f"{cert.space} is not settled: the least margin lies between {cert.lower:.3g} (proved) "
@@ -126,12 +129,15 @@ def _edit(passage: Passage, edit: Edit) -> str:
 
 def _table(cert: Certificate, outputs: list[str], before: list[float]) -> list[Html]:
     after = before if cert.worst is None else list(cert.worst.logits)
+    # the largest first: by their logits on the worst string
     others = sorted(set(range(len(outputs))) - {cert.target}, key=lambda index: -after[index])
+    # one place is the target's
     chosen = [cert.target, *others[: _MOST_LOGITS - 1]]
     low = min(min(before[index], after[index]) for index in chosen)
     high = max(max(before[index], after[index]) for index in chosen)
 
     def bar(value: float) -> Html:
+        # bars begin at the least logit that is shown, since logits have no zero
         share = (value - low) / (high - low) if high > low else 1.0
         inside = (
             element("span", style=f"width:{100 * share:.1f}%") if math.isfinite(share) else None
@@ -178,6 +184,7 @@ def output_names(rnn: TwoLayerRNN, language: DyckLanguage | None) -> list[str]:
 
 def _logits(rnn: TwoLayerRNN, tokens: tuple[int, ...]) -> list[float]:
     bos = rnn.config.bos_token
+    # a certificate's string has BOS only if it was given with it
     string = tokens if bos is None or tokens[:1] == (bos,) else (bos, *tokens)
     with torch.no_grad():
         values: list[float] = rnn.last_logits(torch.tensor([string]))[0].tolist()

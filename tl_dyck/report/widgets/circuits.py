@@ -81,6 +81,7 @@ def circuitsvis_tokens(
     shown = string.tokens
     if values is None:
         with torch.no_grad():
+            # the logits at a position are of the token behind it: none for the last
             logits = model(tokens)[0, :-1].double()
         if logits.shape[-1] != model.cfg.d_vocab or model.cfg.attention_dir != "causal":
             raise ValueError(
@@ -88,6 +89,7 @@ def circuitsvis_tokens(
                 f"{model.cfg.d_vocab} tokens, {model.cfg.attention_dir} attention; give values of "
                 "your own"
             )
+        # [pos - 1, 1]; BOS is predicted by nothing
         own = tokens[0, 1:, None]
         kinds = [logits.softmax(-1), logits.log_softmax(-1), logits]
         values, shown = torch.cat([kind.gather(-1, own) for kind in kinds], dim=-1).cpu(), shown[1:]
@@ -136,5 +138,6 @@ def _bundle() -> str:
 def _finite(values: np.ndarray) -> list[Any]:
     if not np.isfinite(values).all():
         raise ValueError("circuitsvis draws finite numbers only; are the model's weights finite?")
+    # four digits are more than colours show, and make the page smaller
     found: list[Any] = values.round(4).tolist()
     return found

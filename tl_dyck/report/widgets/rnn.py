@@ -20,6 +20,7 @@ from tl_dyck.report.widgets.frame import Widget, note
 from tl_dyck.report.widgets.strings import check_readable, strip
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 
+# logits that the readout's box lists
 _MOST_OUTPUTS = 40
 
 
@@ -48,8 +49,10 @@ def rnn_steps(rnn: Any, text: str | Int[Tensor, " pos"]) -> Widget:
         states = machine.states(tokens)
         scores = machine.scores(machine.embed(tokens, states), states)[0].double().cpu()
         logits = machine(tokens)[0].double().cpu()
+    # [head, query, key]; keys behind a query are not read yet
     scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf)
     sums = scores.logsumexp(-1)
+    # exp(score) / Z, without overflow
     weights = (scores - sums[..., None]).exp().numpy()
     several = len(weights) > 1
     maps = [

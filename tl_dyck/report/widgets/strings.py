@@ -32,6 +32,8 @@ def _color(text: Text, position: int) -> str | None:
     if text.depth is None or text.tokens[position] == BOS_STRING:
         return None
     # an open and its close, alike
+    # depth *after* a bracket: that of a closing one is one less than of its partner. So opens count
+    # from 0, like closes
     return f"d{(text.depth[position] - (not text.closing[position])) % N_COLORS}"
 
 
@@ -45,12 +47,15 @@ def arcs(text: Text) -> Html | None:
         if text.closing[position] or _color(text, position) is None:
             continue
         level = min(max(text.depth[position], 1), deepest)
+        # in cells: 0.36 between the arcs of two depths, the outermost on top
         top = 0.2 + 0.36 * (level - 1)
+        # 0.1 above the box's lower edge, which is at 0.36 deepest + 0.45
         bottom = 0.36 * deepest + 0.35
         end = (
             f"H{partner + 0.5}V{bottom:.2f}" if partner >= 0 else f"H{n}"
         )  # what is open stays open
         dashed = "" if partner >= 0 else " dashed"
+        # from the middle of a cell up, across, and down
         path = f"M{position + 0.5} {bottom:.2f}V{top:.2f}{end}"
         parts.append(
             f'<path class="arc {_color(text, position)}{dashed}" data-at="{position}" d="{path}"/>'
@@ -74,6 +79,7 @@ def strip(text: Text) -> Html:
                 "span",
                 label,
                 class_="token",
+                # not smaller: it could not be read
                 style=f"font-size:{max(size, 0.65)}em" if size and size < 1 else None,
             ),
             element("span", element("span"), class_="weight"),

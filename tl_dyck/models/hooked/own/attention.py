@@ -98,11 +98,13 @@ class Attention(nn.Module):
         if self.cfg.attention_dir == "causal":
             scores = self.apply_causal_mask(scores, attention_mask)
         elif self.hidden is not None and attention_mask is not None:
+            # [batch, head, query, key]
             scores = scores.masked_fill(attention_mask[:, None, None, :] == 0, self.hidden)
         if getattr(
             self.cfg, "hides_bos", False
         ):  # position 0 is seen by itself alone, sees no other
             at = torch.arange(scores.shape[-1], device=scores.device)
+            # key and query are both BOS, or neither is
             scores = torch.where((at == 0) == (at[:, None] == 0), scores, self.IGNORE)
         pattern = F.softmax(self.hook_attn_scores(scores), dim=-1)
         # a query that sees nothing attends to nothing
@@ -112,6 +114,7 @@ class Attention(nn.Module):
 
     def calculate_attention_scores(self, q: Tensor, k: Tensor) -> Tensor:
         """``q kᵀ / attn_scale``, ``[batch, head, query, key]``."""
+        # [batch, head, query, d_head] times [batch, head, d_head, key]
         return q.permute(0, 2, 1, 3) @ k.permute(0, 2, 3, 1) / self.attn_scale
 
     def apply_causal_mask(
@@ -119,6 +122,7 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Scores with −∞ at later keys, and at keys that are padding."""
         key = torch.arange(attn_scores.shape[-1], device=attn_scores.device)
+        # [query, key]
         seen = key <= key[:, None]
         if attention_mask is not None:
             seen = seen & attention_mask[:, None, None, :].bool()
@@ -132,6 +136,7 @@ class Attention(nn.Module):
 
     def _project(self, z: Tensor) -> Tensor:
         if self.cfg.use_attn_result:
+            # [batch, pos, head, d_head, d_model], summed over d_head
             each = (z[..., None] * self.W_O).sum(-2)
             return self.hook_result(each).sum(2) + self.b_O  # type: ignore[no-any-return]
         # d_model, head × d_head; how a matrix lies in memory decides its products' last bits
@@ -142,6 +147,7 @@ class Attention(nn.Module):
 def _by_head(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """``x W + b`` for each head, ``[batch, pos, head, d_head]``."""
     if x.ndim == 4:
+        # each head reads a residual stream of its own (hook_attn_in, split_qkv_input)
         return torch.einsum("bphm,hmd->bphd", x, weight) + bias
     flat = F.linear(x, weight.transpose(1, 2).flatten(0, 1), bias.flatten())
     return flat.view(*x.shape[:2], *bias.shape)

@@ -38,6 +38,7 @@ class TransformerBlock(nn.Module):
         both = cfg.use_normalization_before_and_after
         self.ln1 = norm(cfg)
         if both:
+            # under TransformerLens' name for a norm behind attention, so that its tools find it
             self.ln1_post = UnitNorm(cfg.ln_c) if self.kind == "eq6" else nn.Identity()
         if not cfg.attn_only:
             self.ln2 = UnitNorm(cfg.ln_c) if self.kind == "eq49" else norm(cfg)
@@ -79,12 +80,15 @@ class TransformerBlock(nn.Module):
         if self.cfg.use_normalization_before_and_after:
             attn_out = self.ln1_post(attn_out)
         attn_out = self.hook_attn_out(attn_out)
+        # App. D.1: "bare" has no residual link
         resid_mid = attn_out if self.kind == "bare" else resid_pre + attn_out
         if self.cfg.attn_only:
             return self.hook_resid_post(resid_mid)  # type: ignore[no-any-return]
         resid_mid = self.hook_resid_mid(resid_mid)
+        # of Eq. 49 the normed stream is both what the MLP reads and what it is added to
         kept = read = self.ln2(resid_mid) if self.kind == "eq49" else resid_mid
         if self.cfg.use_hook_mlp_in:
+            # a copy: a hook that changes the MLP's input must not change the stream
             read = self.ln2(self.hook_mlp_in(resid_mid.clone()))
         elif self.kind != "eq49":
             read = self.ln2(resid_mid)
@@ -103,6 +107,7 @@ class TransformerBlock(nn.Module):
         """What query, key and value read; for each head where that was asked for."""
 
         def by_head() -> Tensor:
+            # [batch, pos, head, d_model]; real copies, for hooks that write to one head
             return resid_pre[:, :, None].repeat(1, 1, self.cfg.n_heads, 1)
 
         inputs = [self.hook_attn_in(by_head()) if self.cfg.use_attn_in else resid_pre] * 3

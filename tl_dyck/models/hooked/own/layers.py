@@ -45,6 +45,7 @@ class LayerNormPre(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last dimension."""
         if self.cfg.dtype not in (torch.float32, torch.float64):
+            # squares of half precision overflow above 256
             x = x.to(torch.float32)
         x = x - x.mean(-1, keepdim=True)
         scale = self.hook_scale((x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt())
@@ -132,7 +133,9 @@ class PosEmbed(nn.Module):
         batch, length = tokens.shape
         if attention_mask is None:
             return self.W_pos[:length].expand(batch, -1, -1).clone()
+        # 0: no key-value cache, so no tokens before these
         rows = self.W_pos[get_offset_position_ids(0, attention_mask)]
+        # padding gets the position of no token; TransformerLens adds zeros there, too
         return rows.masked_fill(attention_mask[:, :, None] == 0, 0)
 
 
@@ -152,6 +155,7 @@ class MLP(nn.Module):
         self.b_in = zeros(cfg.d_mlp, dtype=cfg.dtype)
         self.W_out = empty(cfg.d_mlp, cfg.d_model, dtype=cfg.dtype)
         self.b_out = zeros(cfg.d_model, dtype=cfg.dtype)
+        # the one activation with weights of its own
         self.act_fn = XIELU() if cfg.act_fn == "xielu" else SUPPORTED_ACTIVATIONS[cfg.act_fn]
         if cfg.is_layer_norm_activation():
             self.hook_mid = HookPoint()

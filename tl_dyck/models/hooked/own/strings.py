@@ -40,11 +40,14 @@ class TextMethods:
         # of the empty text, which is BOS alone if the tokenizer puts one there
         self.cfg.tokenizer_prepends_bos = len(self.tokenizer.encode("")) > 0
         if self.tokenizer.eos_token is None:
+            # GPT-2's, as TransformerLens fills it in
             self.tokenizer.eos_token = "<|endoftext|>"
         for name in ("pad_token", "bos_token"):
             if getattr(self.tokenizer, name) is None:
                 setattr(self.tokenizer, name, self.tokenizer.eos_token)
+        # TransformerLens' word for "as the tokenizer has it"
         if self.cfg.d_vocab == -1:
+            # not the number of words: ids may have gaps
             self.cfg.d_vocab = max(self.tokenizer.vocab.values()) + 1
         if self.cfg.d_vocab_out == -1:
             self.cfg.d_vocab_out = self.cfg.d_vocab
@@ -148,5 +151,6 @@ class TextMethods:
             tokens = self.to_single_token(tokens)
         tokens = torch.as_tensor(tokens)
         if tokens.numel() == 1:
+            # one token gives one direction, without an axis
             tokens = tokens.reshape(())
         return self.W_U.T[tokens.to(self.W_U.device)]

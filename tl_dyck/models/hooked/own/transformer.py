@@ -67,6 +67,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
         tokenizer: Any = None,
         move_to_device: bool = True,
     ) -> None:
+        # not `super`: the base of TransformerLens 3 would build its own layers
         HookedRootModule.__init__(self)
         cfg = HookedTransformerConfig(**cfg) if isinstance(cfg, dict) else cfg
         self.cfg, self.tokenizer = cfg, None
@@ -93,6 +94,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
     def init_weights(self) -> None:
         """Draw every W_* from torch's global generator; biases and scales stay."""
         for name, parameter in self.named_parameters():
+            # the order of parameters is TransformerLens', so that a seed draws the same weights
             if "W_" in name:
                 nn.init.normal_(parameter, std=self.cfg.initializer_range)
 
@@ -151,6 +153,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
                 residual = input
                 if attention_mask is None:
                     attention_mask = self._seen(tokens)
+            # negative and missing layers as in a slice
             for index in range(*slice(start_at_layer, stop_at_layer).indices(self.cfg.n_layers)):
                 residual = self.blocks[index](residual, attention_mask=attention_mask)
             if stop_at_layer is not None:
@@ -186,8 +189,10 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
                 "Must provide a tokenizer if passing a string to the model"
             )
             tokens = self.to_tokens(input, prepend_bos=prepend_bos, padding_side=padding_side)
+        # a single string is a batch of one
         tokens = (tokens if tokens.ndim > 1 else tokens[None]).to(self.cfg.device)
         self._check(tokens)
+        # padding on the right is behind all that counts: causal attention never sees it
         on_the_left = self.tokenizer is not None and self.tokenizer.padding_side == "left"
         if attention_mask is None and on_the_left:
             attention_mask = get_attention_mask(
@@ -245,6 +250,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
         )
         if not return_cache_object:
             return out, found
+        # blocks with a norm behind the sum, or without a sum, do not decompose into their parts
         unsummed = getattr(self.cfg, "block", "gpt") != "gpt"
         kind = UnsummedCache if unsummed else ActivationCache
         return out, kind(found, self, has_batch_dim=not remove_batch_dim)

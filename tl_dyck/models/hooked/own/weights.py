@@ -97,6 +97,7 @@ class WeightMethods:
             raise unknown_name("mode", mode, readers)
         scores = composition_scores(self.OV, readers[mode](), broadcast_dims=True)
         layer = torch.arange(self.cfg.n_layers, device=scores.device)
+        # [layer, head, later layer, later head]
         later = layer[:, None, None, None] < layer[None, None, :, None]
         return torch.where(later, scores, torch.zeros_like(scores))
 
@@ -155,6 +156,7 @@ class WeightMethods:
             self.cfg.normalization_type = "LNPre"
             _without_scales(self)  # type: ignore[arg-type]
             self.setup()  # type: ignore[attr-defined]
+        # not strict: folded norms have no w and b any more, and masks may be missing
         self.load_state_dict(processed, strict=False)  # type: ignore[attr-defined]
 
 
@@ -165,4 +167,5 @@ def _without_scales(model: nn.Module) -> None:
     for owner, names in owners:
         for name in names:
             if isinstance(getattr(owner, name, None), LayerNorm):
+                # put in place, so that modules keep their order
                 owner._modules[name] = LayerNormPre(model.cfg).train(owner.training)
