@@ -85,6 +85,9 @@ def test_wheel_holds_all_packages_and_nothing_else(wheel: dict[str, bytes]) -> N
     }
     assert shipped == expected
     assert {f"{package}/py.typed" for package in PACKAGES} <= shipped
+    kept = [data for name, data in wheel.items() if name.startswith("tl_dyck/reference/")]
+    assert len(kept) > 24
+    assert sum(map(len, kept)) < 10e6  # bytes, of weights and records of 24 models
 
 
 def test_wheel_announces_what_pyproject_declares(wheel: dict[str, bytes]) -> None:

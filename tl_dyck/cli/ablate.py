@@ -24,7 +24,7 @@ from tl_dyck.cli.options import (
     whole,
 )
 from tl_dyck.cli.settings import configured, settings_of
-from tl_dyck.kit.addresses import split_address
+from tl_dyck.kit.addresses import beside
 
 if TYPE_CHECKING:
     from tl_dyck.studies.ablation import Ablation
@@ -82,7 +82,7 @@ def ablate(
         config = replace(config, finetune=tuned, leave_one_out=tuned)
     config = configured(config, settings)
     if out is None:
-        places = {split_address(model)[0] for model in models or ()}
+        places = {beside(model) for model in models or ()}
         studies = [place for place in places if (place / "results.json").exists()]
         # models of one study, and of nothing else: the report goes beside its own
         one = len(places) == len(studies) == 1

@@ -23,7 +23,7 @@ from tl_dyck.cli.options import (
     usable_device,
     whole,
 )
-from tl_dyck.kit.addresses import split_address
+from tl_dyck.kit.addresses import beside
 from tl_dyck.kit.errors import is_refusal
 
 Models = Annotated[list[str], argument("MODEL...", MODELS)]
@@ -233,7 +233,7 @@ def play(
             f"the models were trained on several tasks, {', '.join(several)}: say by --task whose "
             "law to show"
         )
-    target = out or split_address(models[0])[0] / "playground.html"
+    target = out or beside(models[0]) / "playground.html"
     shown = {name: saved.model for name, saved in zip(names, found, strict=True)}
     asked = task or tasks[0]
     with share_bar(f"writing {len(shown)} models", transient=True) as progress:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tl_dyck.estimates import Estimate, ends_text, interval_words
@@ -15,7 +15,7 @@ from tl_dyck.report.page import Page, Section, again, cell, made_with, whole_con
 from tl_dyck.report.patterns import pattern_parts
 from tl_dyck.studies import Study, findings
 from tl_dyck.studies.findings import Finding
-from tl_dyck.studies.results import RECALLED_VARIATION
+from tl_dyck.studies.results import RECALLED_VARIATION, reference_means
 
 _TEXT_LIMIT = 450  # characters of a finding, and how many are shown of a longer one
 _TEXT_BEGINNING = 230
@@ -161,7 +161,8 @@ def recalled_table(study: Study) -> Html:
 
 
 def _other_seeds(study: Study) -> list[Html | None]:
-    """The means that can be compared with those of another machine, and where these may be."""
+    """The means beside those of the models that come with the package, and where these may be."""
+    reference = reference_means(study)
     rows = [
         [
             family,
@@ -169,6 +170,7 @@ def _other_seeds(study: Study) -> list[Html | None]:
             f"{facts['mean']:.4g}",
             ends_text(facts["low"], facts["high"]),
             ends_text(facts["again_low"], facts["again_high"]),
+            _reference(facts, reference.get(family, {}).get(name)),
         ]
         for family, of in study.summary["families"].items()
         for name, facts in of.items()
@@ -176,11 +178,19 @@ def _other_seeds(study: Study) -> list[Html | None]:
     ]
     caption = (
         f"Means over {len(study.config.seeds)} seeds, with {intervals_of(study)}; and "
-        f"{again_of(study)}. A machine that rounds otherwise trains other models: if its means are "
-        "there, nothing tells the two machines apart."
+        f"{again_of(study)}. A machine that rounds otherwise trains other models: if the means of "
+        "the reference models, which come with tl_dyck, are there, nothing tells the two apart."
     )
-    columns = ("family", "measure", "mean", "interval", "as many other seeds")
+    columns = ("family", "measure", "mean", "interval", "as many other seeds", "reference models")
     return [table(caption, columns, rows, numeric=(2, 3, 4))]
+
+
+def _reference(facts: Mapping[str, float], mean: float | None) -> str:
+    """The reference models' mean, and whether it is where other seeds may be."""
+    if mean is None:
+        return "–"
+    inside = facts["again_low"] <= mean <= facts["again_high"]
+    return f"{mean:.4g}, {'inside' if inside else 'outside'}"
 
 
 def run_table(study: Study) -> list[Html | None]:

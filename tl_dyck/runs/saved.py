@@ -2,7 +2,8 @@
 
 A model's address is its own folder, or a folder of results and its name in there:
 ``results/study:gpt/seed-3``. In what a sweep (a study, say) left, a name is the model's place on
-the axes and its seed; in any other folder, the path from there.
+the axes and its seed; in any other folder, the path from there. ``reference`` is the folder of the
+study that comes with the package: ``reference:gpt/seed-3``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from tl_dyck.kit.addresses import split_address
+from tl_dyck.kit.addresses import address_of, split_address
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.files import CorruptFileError, MissingFileError
 from tl_dyck.kit.registry import UnknownNameError, unknown_name
@@ -60,7 +61,7 @@ def find_model(address: str | Path) -> SavedModel:
         return exact[0]
     raise UnknownNameError(
         f"{str(address)!r} stands for {len(found)} models; name one, such as {found[0].address!r}. "
-        f"In {str(place)!r} there are {_listed([saved.name for saved in found])}."
+        f"In {address_of(place)!r} there are {_listed([saved.name for saved in found])}."
     )
 
 
@@ -92,7 +93,7 @@ def find_models(address: str | Path, only: Mapping[str, str] | None = None) -> l
         # all of them, the nearest first
         near = difflib.get_close_matches(name, names, n=len(names), cutoff=0)
         raise UnknownNameError(
-            f"unknown model {name!r} in {str(place)!r}. Did you mean {near[0]!r}? "
+            f"unknown model {name!r} in {address_of(place)!r}. Did you mean {near[0]!r}? "
             f"There are {_listed(near)}."
         )
     return chosen if name else found
@@ -109,6 +110,8 @@ def load_pretrained(
     Args:
         name: family and seed in `folder`, ``"gpt/seed-3"``; without `folder` the whole address,
             ``"results/study:gpt/seed-3"`` or a model's own folder, as the command line takes it.
+            ``"reference:gpt/seed-3"`` is of the study that comes with the package: its models,
+            and so what is measured of them, are the same on every machine.
         folder: of a study, of a sweep, or of any saved models.
         device: where to put the model; None for TransformerLens' default.
 
@@ -203,10 +206,10 @@ def _of_sweep(path: Path, only: Mapping[str, str]) -> list[SavedModel]:
         if any(str(row[parameter]) != value for parameter, value in only.items()):
             continue
         if (place / "config.json").exists():
-            found.append(SavedModel(place, name, f"{path}:{name}"))
+            found.append(SavedModel(place, name, f"{address_of(path)}:{name}"))
     if not found:
         asked = "".join(f", {name} {value}" for name, value in only.items())
-        raise CorruptFileError(f"the runs in {str(path)!r} kept no models{asked}")
+        raise CorruptFileError(f"the runs in {address_of(path)!r} kept no models{asked}")
     return found
 
 

@@ -8,7 +8,7 @@ which runs are its own, and where it was run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, final
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tl_dyck.intervals import correlation, mean
+from tl_dyck.kit.addresses import REFERENCE, split_address
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.files import CorruptFileError, read_tensors
@@ -197,10 +198,15 @@ class Study:
 def load_study(folder: str | Path) -> Study:
     """Read a study back from its folder: from the records of its runs.
 
+    Args:
+        folder: of the study; ``"reference"`` is the one that comes with the package.
+
     Raises:
         CorruptFileError: a file is missing, altered or of another version.
     """
-    path = Path(folder)
+    path, name = split_address(folder)
+    if name:
+        raise ValueError(f"{str(folder)!r} names models; load_study takes a study's folder")
     with STUDY.read(path) as (saved, runs):
         config, task = StudyConfig.from_dict(saved["config"]), DyckTask(**saved["task"])
         # a run for each family and seed, no more: a study has no other axes
@@ -314,3 +320,31 @@ def _correlation(
         tie = correlation(x, y, config.n_bootstrap, config.measurement.data_seed)
         found[str(family)] = {"spearman": tie.value, "n": tie.n, **tie.ends()}
     return found
+
+
+def reference_means(study: Study) -> dict[str, dict[str, float]]:
+    """By family and measure, the means of the models that come with the package.
+
+    Of a study that trains or measures otherwise there are none: its means are not theirs.
+    """
+    reference = _reference()
+
+    def asked(each: Study) -> dict[str, Any]:
+        fields = each.config.to_dict()
+        return {name: fields[name] for name in fields if name not in ("families", "seeds")}
+
+    if (asked(reference), reference.task) != (asked(study), study.task):
+        return {}
+    return {
+        family: {
+            name: facts["mean"]
+            for name, facts in of.items()
+            if isinstance(facts, dict) and name != "seconds"  # of another machine
+        }
+        for family, of in reference.summary["families"].items()
+    }
+
+
+@cache
+def _reference() -> Study:
+    return load_study(REFERENCE)
