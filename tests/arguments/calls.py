@@ -442,10 +442,7 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "TwoLayerRNN.to_string": {"tokens": lambda: torch.tensor([0, 1])},
     "Vocabulary": {"brackets": lambda: (0, 1, 2, 3), "bos": lambda: 4},
     "Vocabulary.of_tokenizer": {"tokenizer": lambda: model().tokenizer},
-    "Vocabulary.agreed": {
-        "vocabulary": lambda: tl_dyck.Vocabulary.ours(language()),
-        "tokenizer": lambda: model().tokenizer,
-    },
+    "Vocabulary.orders": {"d_vocab": lambda: 5, "d_vocab_out": lambda: 5},
     "Vocabulary.order": {"d_vocab": lambda: 5},
     "accuracy_at_length": {"model": minimal},
     "adopt": {"model": foreign, "vocabulary": lambda: tl_dyck.Vocabulary.ours(language())},

@@ -25,8 +25,8 @@ def split_address(address: str | Path) -> tuple[Path, str]:
     """
     text = str(address)
     if not Path(address).exists():
-        place, _, name = text.partition(":")
-        if place == REFERENCE and not Path(place).is_dir():
+        first, _, name = text.partition(":")
+        if first == REFERENCE and not Path(first).is_dir():
             return REFERENCE_FOLDER, name.strip("/")
         for place in reversed([at for at, letter in enumerate(text) if letter == ":"]):
             if place and Path(text[:place]).is_dir():

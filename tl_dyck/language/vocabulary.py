@@ -128,37 +128,6 @@ class Vocabulary:
         bos, padding = tokenizer.bos_token_id, tokenizer.pad_token_id
         return cls(language, brackets, bos=bos, padding=None if padding in brackets else padding)
 
-    @classmethod
-    @checked
-    def agreed(cls, vocabulary: Vocabulary | Language, tokenizer: Any) -> Vocabulary:
-        """The vocabulary, in agreement with the model's tokenizer if it has one, or that alone.
-
-        Args:
-            vocabulary: which id is which symbol; or the language, if the tokenizer knows.
-            tokenizer: of the model; None if it has none.
-
-        Raises:
-            TypeError: neither a vocabulary nor a language of brackets.
-            VocabularyError: there is no tokenizer to ask, or the two say different things.
-        """
-        if isinstance(vocabulary, DyckLanguage):
-            if tokenizer is None:
-                raise VocabularyError(
-                    "the model has no tokenizer to ask; give Vocabulary(language, brackets=…, "
-                    "bos=…)"
-                )
-            return cls.of_tokenizer(vocabulary, tokenizer)
-        if not isinstance(vocabulary, Vocabulary):
-            raise TypeError(f"give a Vocabulary or a DyckLanguage, not {type(vocabulary).__name__}")
-        said = {} if tokenizer is None else tokenizer.get_vocab()
-        for bracket, token in zip(vocabulary.language.alphabet, vocabulary.brackets, strict=True):
-            if said.get(bracket, token) != token:
-                raise VocabularyError(
-                    f"the model's tokenizer says that {bracket!r} is id {said[bracket]}, "
-                    f"the vocabulary that it is {token}; adopt(model, language) asks the tokenizer"
-                )
-        return vocabulary
-
     def __repr__(self) -> str:
         pairs = zip(self.language.alphabet, self.brackets, strict=True)
         padding = "" if self.padding is None else f", padding {self.padding}"
@@ -340,3 +309,32 @@ def _token(name: str, value: Any) -> int:
         return check_integer(f"the id of {name}", value, 0, _LARGEST_ID)
     except WrongValueError as error:
         raise VocabularyError(str(error)) from None
+
+
+def agreed(vocabulary: Vocabulary | Language, tokenizer: Any) -> Vocabulary:
+    """The vocabulary, in agreement with the model's tokenizer if it has one, or that alone.
+
+    Args:
+        vocabulary: which id is which symbol; or the language, if the tokenizer knows.
+        tokenizer: of the model; None if it has none.
+
+    Raises:
+        TypeError: neither a vocabulary nor a language of brackets.
+        VocabularyError: there is no tokenizer to ask, or the two say different things.
+    """
+    if isinstance(vocabulary, DyckLanguage):
+        if tokenizer is None:
+            raise VocabularyError(
+                "the model has no tokenizer to ask; give Vocabulary(language, brackets=…, bos=…)"
+            )
+        return Vocabulary.of_tokenizer(vocabulary, tokenizer)
+    if not isinstance(vocabulary, Vocabulary):
+        raise TypeError(f"give a Vocabulary or a DyckLanguage, not {type(vocabulary).__name__}")
+    said = {} if tokenizer is None else tokenizer.get_vocab()
+    for bracket, token in zip(vocabulary.language.alphabet, vocabulary.brackets, strict=True):
+        if said.get(bracket, token) != token:
+            raise VocabularyError(
+                f"the model's tokenizer says that {bracket!r} is id {said[bracket]}, "
+                f"the vocabulary that it is {token}; adopt(model, language) asks the tokenizer"
+            )
+    return vocabulary

@@ -23,7 +23,7 @@ from tl_dyck.kit.check import (
 )
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage, SymbolLanguage, build_tokenizer
-from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
+from tl_dyck.language.vocabulary import Vocabulary, VocabularyError, agreed
 from tl_dyck.models.bare import BareTransformer, with_bos
 from tl_dyck.models.config import DTYPES, RECORDING, DyckTransformerConfig
 from tl_dyck.models.foreign import NotCarriedError, as_hooked, can_be_hooked, same_logits
@@ -102,7 +102,7 @@ def adopt(
     wrong = not_finite(dict(theirs.named_parameters()))
     if wrong is not None:
         raise WrongValueError(f"this model computes nothing: {wrong}")
-    vocabulary = Vocabulary.agreed(vocabulary, getattr(theirs, "tokenizer", None))
+    vocabulary = agreed(vocabulary, getattr(theirs, "tokenizer", None))
     order, columns, predicts = vocabulary.orders(
         theirs.cfg.d_vocab, theirs.cfg.d_vocab_out, outputs
     )

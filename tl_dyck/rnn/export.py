@@ -21,7 +21,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.checks import BOS_STRING
-from tl_dyck.language.vocabulary import Vocabulary, VocabularyError
+from tl_dyck.language.vocabulary import Vocabulary, VocabularyError, agreed
 from tl_dyck.reading.activations import canonical_activation
 from tl_dyck.reading.inputs import hides_bos
 from tl_dyck.reading.norms import norm_of
@@ -87,7 +87,7 @@ def export_rnn(
     """
     if vocabulary is not None:
         _refuse_told(model, bos_token, alphabet, separator, unknown_token)
-        said = Vocabulary.agreed(vocabulary, getattr(model, "tokenizer", None))
+        said = agreed(vocabulary, getattr(model, "tokenizer", None))
         return _renumbered(export_rnn(model, verify=verify), said, outputs)
     if outputs is not None:
         raise WrongTypeError("outputs are of a vocabulary: give vocabulary=Vocabulary(…) too")
