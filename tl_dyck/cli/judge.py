@@ -25,7 +25,7 @@ def judge(
     ] = None,
     salt: Annotated[
         str | None,
-        option("WORDS", "Cases of your own, from 128 bits of words, best random ones."),
+        option("TEXT", "A private suite, from 128 random bits: openssl rand -hex 16"),
     ] = None,
     settings: settings_of("first_seed=5000000") = None,  # type: ignore[valid-type]
     out: Out = Path("results/judge"),
@@ -46,11 +46,11 @@ def judge(
         raise unknown_name("scale", scale, SUITES)
     suite = SUITES[scale] if salt is None else SUITES[scale].with_salt(salt)
     if settings:
-        fields = {
-            **changed(asdict(suite), settings),
-            "name": f"{suite.name}, {', '.join(settings)}",
-        }
-        suite = replace(suite, **fields)
+        # a salt draws the seeds and the key, and whoever reads a suite's name reads its settings
+        kept = {"name", "key"} | ({"first_seed"} if salt is not None else set())
+        fields = {name: value for name, value in asdict(suite).items() if name not in kept}
+        name = f"{suite.name}, {', '.join(settings)}"
+        suite = replace(suite, name=name, **changed(fields, settings))
     done = judge_methods(suite, out, None if methods is None else names(methods), **runs.how)
     wide = done.wide()
     kinds = [column for column in COLUMNS if column in wide]
