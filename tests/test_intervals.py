@@ -51,7 +51,7 @@ LAWS = {
     "exponential": (lambda g, size: g.exponential(size=size), 1.0, (95,), (95,)),
     "left": (lambda g, size: 1 - 0.1 * g.exponential(size=size), 0.9, (95,), (95,)),
     "uniform": (lambda g, size: g.random(size), 0.5, (95,), (95,)),
-    "lognormal": (lambda g, size: g.lognormal(size=size), math.exp(0.5), (SKEWED,), (SKEWED_AGAIN,)),
+    "lognormal": (lambda g, n: g.lognormal(size=n), math.exp(0.5), (SKEWED,), (SKEWED_AGAIN,)),
     "near an end": (
         lambda g, size: g.beta(9, 0.5, size), 9 / 9.5, (SKEWED, 95), (SKEWED_AGAIN, 95),
     ),
