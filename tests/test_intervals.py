@@ -16,7 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tl_dyck.estimates import ENDS, KINDS, NUMBERS, Estimate, again_words, interval_words
+from tl_dyck.estimates import (
+    ENDS,
+    KINDS,
+    NUMBERS,
+    SKEWED,
+    SKEWED_AGAIN,
+    Estimate,
+    again_words,
+    interval_words,
+)
 from tl_dyck.intervals import (
     correlation,
     difference,
@@ -34,17 +43,19 @@ from tl_dyck.intervals import (
 
 ROOT = Path(__file__).resolve().parent.parent
 
-#: Law -> how it is drawn, its mean, and by how many points its coverage may differ from what is
-#: said. The last two are skewed so much that a few numbers do not show it; docs/coverage.py has
-#: what the pages say of them.
+#: Law -> how it is drawn, its mean, and in percent how often words say that an interval holds the
+#: mean, and the mean of as many others: of numbers that are very skewed, they say it apart. The
+#: last law lies between the two.
 LAWS = {
-    "normal": (lambda g, size: g.normal(3, 2, size), 3.0, 2.0),
-    "exponential": (lambda g, size: g.exponential(size=size), 1.0, 2.0),
-    "left": (lambda g, size: 1 - 0.1 * g.exponential(size=size), 0.9, 2.0),
-    "uniform": (lambda g, size: g.random(size), 0.5, 2.3),
-    "lognormal": (lambda g, size: g.lognormal(size=size), math.exp(0.5), 5.5),
-    "near an end": (lambda g, size: g.beta(9, 0.5, size), 9 / 9.5, 4.8),
-}
+    "normal": (lambda g, size: g.normal(3, 2, size), 3.0, (95,), (95,)),
+    "exponential": (lambda g, size: g.exponential(size=size), 1.0, (95,), (95,)),
+    "left": (lambda g, size: 1 - 0.1 * g.exponential(size=size), 0.9, (95,), (95,)),
+    "uniform": (lambda g, size: g.random(size), 0.5, (95,), (95,)),
+    "lognormal": (lambda g, n: g.lognormal(size=n), math.exp(0.5), (SKEWED,), (SKEWED_AGAIN,)),
+    "near an end": (
+        lambda g, size: g.beta(9, 0.5, size), 9 / 9.5, (SKEWED, 95), (SKEWED_AGAIN, 95),
+    ),
+}  # fmt: skip
 SAMPLES = 40_000
 
 
@@ -56,19 +67,37 @@ def covered(low, high, wanted) -> float:
 @pytest.mark.parametrize("n", [3, 8, 40])
 @pytest.mark.parametrize("law", LAWS)
 def test_an_interval_of_a_mean_covers(law, n):
-    draw, wanted, points = LAWS[law]
+    draw, wanted, said, _ = LAWS[law]
     low, high = t_interval(draw(np.random.default_rng(n), (SAMPLES, n)))
-    assert covered(low, high, wanted) == pytest.approx(95, abs=points)
+    assert min(said) - 2 < covered(low, high, wanted) < max(said) + 2
 
 
-@pytest.mark.parametrize(("n", "others"), [(3, 3), (8, 8), (40, 40), (8, 3), (5, 40)])
+@pytest.mark.parametrize("n", [3, 8, 40])
 @pytest.mark.parametrize("law", LAWS)
-def test_the_mean_of_other_seeds_is_where_it_is_said_to_be(law, n, others):
-    draw, _, points = LAWS[law]
+def test_the_mean_of_other_seeds_is_where_it_is_said_to_be(law, n):
+    draw, _, _, said = LAWS[law]
     generator = np.random.default_rng(n)
-    low, high = t_interval(draw(generator, (SAMPLES, n)), others=others)
-    again = draw(generator, (SAMPLES, others)).mean(-1)
-    assert covered(low, high, again) == pytest.approx(95, abs=points)
+    low, high = t_interval(draw(generator, (SAMPLES, n)), others=n)
+    again = draw(generator, (SAMPLES, n)).mean(-1)
+    assert min(said) - 2 < covered(low, high, again) < max(said) + 2
+
+
+@pytest.mark.parametrize(("n", "others"), [(8, 3), (5, 40), (40, 8)])
+def test_so_is_the_mean_of_fewer_or_more(n, others):
+    generator = np.random.default_rng(n)
+    low, high = t_interval(generator.exponential(size=(SAMPLES, n)), others=others)
+    again = generator.exponential(size=(SAMPLES, others)).mean(-1)
+    assert covered(low, high, again) == pytest.approx(95, abs=2)
+
+
+def test_words_say_what_is_covered_where():
+    found = mean([1.0, 2.0, 4.0])
+    assert found.words().endswith("(91 % where numbers are as skewed as lognormal ones)")
+    assert "(92 % where numbers are as skewed" in again_words([found.ends()])
+    other = mean([1.0, 2.0, 4.0], level=0.999)  # how often is not known
+    assert other.words().endswith("(less where numbers are as skewed as lognormal ones)")
+    assert "(less where numbers are as skewed" in again_words([found.ends(), other.ends()])
+    assert "lognormal" not in share(3, 4).words()
 
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.99])
@@ -239,7 +268,7 @@ def test_two_kinds_of_models_have_welchs_interval():
 
 
 def test_words_are_made_from_the_interval():
-    assert mean([1.0, 2.0, 4.0]).words() == "95 % t interval over seeds, corrected for skewness"
+    assert mean([1.0, 2.0]).words().startswith("95 % t interval over seeds, corrected for skewness")
     assert share(3, 4, level=0.9).words("models").startswith("90 % interval over models (exact")
     tie = correlation(np.arange(9.0), np.arange(9.0), 20)
     assert tie.words("") == "95 % bootstrap interval"

@@ -11,8 +11,10 @@ numbers). This one covers 95, 94 and 90, needs no draws, and so does not depend 
 asked. `python docs/coverage.py` measures it again.
 
 *No interval covers every mean*: whatever is not seen in a sample may be far away (Bahadur and
-Savage 1956). Normal, uniform and exponential numbers are covered within two or three points, from
-two of them on; a lognormal law (σ = 1) is the limit of what is claimed.
+Savage 1956). Normal, uniform and exponential numbers are covered within two points, by 3, 8 and 40
+of them. Of lognormal ones (σ = 1) 90 to 93 % of means are held, of 95. Nothing that was tried has
+more: Johnson's t and Chen's have 84, a bootstrap of t 80 and 90, with 3 and 8. So the words of such
+an interval say both, 95 and 91 (`tl_dyck.estimates.SKEWED`).
 
 *Statistics of many models at once*, such as a mean over pairs of them, are means of the jackknife's
 pseudo-values (Tukey 1958). *Correlations and rates of cases* are resampled (percentiles), where

@@ -5,6 +5,7 @@ Nothing is skipped in silence: a `Corpus` counts the rows that could not be used
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -91,7 +92,8 @@ def load_folder(folder: str | Path) -> Corpus:
 
     Lines end with a line feed; all other white space parts words. A first line
     ``sentence<TAB>label`` is taken for a header. Empty lines, lines without a tab, lines that are
-    not UTF-8, sentences without a word and labels that are no number are left out and counted.
+    not UTF-8, sentences without a word or with control characters, and labels that are no number
+    are left out and counted.
 
     Raises:
         CorpusError: no usable row in a file, more lines that cannot be used than lines that can, or
@@ -166,12 +168,25 @@ def _sentences(
         words, place = text.split(), f"{source} row {number}"
         if not words:
             problems["sentences without a word"].append(place)
+        elif any(map(_is_no_text, text)):
+            problems["sentences with characters that are no text"].append(place)
         elif not (
             label.strip().isascii() and label.strip().isdigit() and len(label.strip()) <= _DIGITS
         ):
             problems["labels that are no class number"].append(f"{place}: {label.strip()!r:.40}")
         else:
             yield Sentence(" ".join(words), int(label))
+
+
+def _is_no_text(character: str) -> bool:
+    """Whether nobody sees it, and it parts no words.
+
+    NUL (UTF-16 that is read as UTF-8 has many), escape, …; or a byte-order mark within a line, as
+    files have that were put together.
+    """
+    if character.isprintable() or character.isspace():
+        return False
+    return character == "\ufeff" or unicodedata.category(character) in ("Cc", "Cs")
 
 
 def _checked(

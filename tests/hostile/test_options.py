@@ -130,6 +130,8 @@ def test_no_value_ends_in_a_traceback(
             assert done.exit_code == 2, tried
 
 
+SET = "--set"
+
 #: An option's value where any will do.
 SOME = {"N": "1", "S": "1", "X": "1", "LIST": "1"}
 
@@ -169,3 +171,23 @@ def test_no_name_has_two_values(place: Path, monkeypatch: pytest.MonkeyPatch, wo
     assert done.exit_code == 2, done.output
     assert "twice" in done.stderr
     assert "give it once" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "path", sorted({path for path, each in OPTIONS.values() if SET in each.opts})
+)
+def test_what_has_an_option_is_not_set_too(place: Path, monkeypatch: pytest.MonkeyPatch, path: str):
+    """Whichever part the field is of: training.steps is what --steps says."""
+    monkeypatch.chdir(place)
+    arguments, small = CALLS[path]
+    for where, option in OPTIONS.values():
+        name = max(option.opts, key=len).lstrip("-")
+        if where != path or option.param_type_name == "argument" or option.multiple:
+            continue
+        given = [f"--{name}", SOME.get(str(option.metavar), "some")]
+        words = [*arguments.values(), *without(shlex.split(small), option), *given]
+        for before in ("", "training.", "a.b."):
+            setting = f"{before}{name.replace('-', '_')}"
+            done = call(*path.split(), *words, SET, f"{setting}=1")
+            assert done.exit_code == 2, done.output
+            assert f"--{name} and --set {setting} give it twice; give it once" in flat(done.output)

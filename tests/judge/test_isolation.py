@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.nn import functional
@@ -123,6 +124,11 @@ TO_THE_PROCESS: dict[str, tuple[Trick, str]] = {
         "attributes of Tensor",
     ),
     "numpy's errors": (lambda case: np.seterr(all="raise"), "numpy.seterr"),
+    "how numpy prints": (lambda case: np.set_printoptions(precision=1), "numpy.set_printoptions"),
+    "options of pandas": (
+        lambda case: pd.set_option("display.precision", 1),
+        "pandas.set_option",
+    ),
     "folder": (lambda case: os.chdir(tempfile.gettempdir()), "os.chdir"),
     "environment, added": (lambda case: os.environ.update(OF_A_METHOD="1"), "os.environ"),
     "environment, taken away": (lambda case: os.environ.pop("PATH"), "os.environ"),

@@ -23,20 +23,42 @@ from tl_dyck.judge.suites import SUITES
 from tl_dyck.kit.check import WrongTypeError, WrongValueError
 from tl_dyck.kit.files import sha256
 
+SALT = "9e107d9d372bb6826bd81d3542a419d6"
+
 
 def test_a_salt_is_hard_to_guess_or_refused(tmp_path: Path) -> None:
     """Not by its name, a few letters, or by trying out 32 bits."""
     quick = SUITES["quick"]
-    for salt in ("", " ", "\t\n", "salt", "1234567", " " * 40, "a" * 40, "abababababab"):
-        with pytest.raises(WrongValueError, match=r"of \d+ characters.* soon guessed; take 32"):
+    short = (
+        "",
+        " ",
+        "\t\n",
+        "salt",
+        " " * 40,
+        "password",
+        "Tr0ub4dor&3",
+        "0123456789abcdef",
+        "9" * 99,
+    )
+    for salt in (
+        *short,
+        "correct horse",
+        "abc" * 99,
+        "password" * 9,
+        "01" * 32 + "1" * 32,
+        SALT[1:],
+    ):
+        with pytest.raises(WrongValueError, match=r"of \d+ characters .* at most \d+ bits"):
             quick.with_salt(salt)
-    for salt in (None, 3, b"a long secret", ["a long secret"], torch.ones(3), math.nan):
+    for salt in (SALT.upper(), str(3**81), f"{3**81:b}", "".join(map(chr, range(33, 53)))):
+        assert quick.with_salt(salt).key.bit_length() > 100
+    for salt in (None, 3, SALT.encode(), [SALT], torch.ones(3), math.nan):
         with pytest.raises(WrongTypeError, match="salt must be a text, got"):
             quick.with_salt(salt)  # type: ignore[arg-type]
     done = CliRunner().invoke(app, ["judge", "--salt", "", "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
-    assert "soon guessed" in done.stderr
-    mine = quick.with_salt("a long secret")
+    assert "openssl rand -hex 16" in done.stderr
+    mine = quick.with_salt(SALT)
     assert 2**100 < mine.key < 2**128
     assert str(mine.key) not in repr(mine)
     (kind, seed), *_ = mine.cases()

@@ -198,11 +198,9 @@ def test_a_method_sees_neither_kind_nor_seed() -> None:
 
 
 def test_who_has_not_the_salt_has_other_cases() -> None:
-    mine, yours = (
-        SUITES["quick"].with_salt("a long secret"),
-        SUITES["quick"].with_salt("another one"),
-    )
-    assert mine == SUITES["quick"].with_salt("a long secret")
+    salts = "9e107d9d372bb6826bd81d3542a419d6", "e4d909c290d0fb1ca068ffaddf22cbd0"
+    mine, yours = map(SUITES["quick"].with_salt, salts)
+    assert mine == SUITES["quick"].with_salt(salts[0])
     assert mine.sizes == yours.sizes
     assert len({mine.name, yours.name, SUITES["quick"].name}) == 3
     for suite in (yours, DEVELOPMENT, SUITES["full"]):

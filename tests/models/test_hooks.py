@@ -227,6 +227,19 @@ STREAM = {
 }
 
 
+def test_without_an_mlp_there_are_no_neurons(model: HookedTransformer, family: str):
+    """Said by name, of every family; with one they are what the MLP adds."""
+    _, cache = model.run_with_cache(model.to_tokens("()[]"))
+    if model.cfg.attn_only:
+        for asked in (cache.get_neuron_results, cache.stack_neuron_results):
+            with pytest.raises(ValueError, match=f"'{family}' has no MLP, so it has no neurons"):
+                asked(0)
+        return
+    last = model.cfg.n_layers - 1
+    total = cache.get_neuron_results(last).sum(-2) + model.blocks[last].mlp.b_out
+    close(total, cache["mlp_out", last])
+
+
 @pytest.mark.parametrize("what", ["stack_head_results", *STREAM])
 def test_what_does_not_add_up_is_said_with_its_size(model, family, what):
     """The sum is made here; a warning comes exactly where it is off, and says by how much."""

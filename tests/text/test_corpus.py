@@ -42,6 +42,27 @@ def test_what_cannot_be_used_is_counted_with_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "spoilt",
+    ["goo\0d", "good \0 film", "good\x1b[31m", "go\x7fod", "good\x86", "good \ufefffilm", "\ufeff"],
+)
+def test_characters_that_nobody_sees_make_no_words(tmp_path: Path, spoilt: str) -> None:
+    """UTF-16 that is read as UTF-8 has NULs; files that were put together have marks within."""
+    rows = f"sentence\tlabel\nfine\t1\nbad\t0\n{spoilt}\t1\nflag 🏴\u200d☠️ naïve\xadly\t1\n"
+    corpus = load_folder(write(tmp_path, rows))
+    words = build_words(corpus.train)
+    assert set(words) == {"<unk>", "<cls>", "fine", "bad", "flag", "🏴\u200d☠️", "naïve\xadly"}
+    assert corpus.problems == {"sentences with characters that are no text": "1 (train.tsv row 3)"}
+
+
+def test_a_file_in_utf_16_is_no_corpus(tmp_path: Path) -> None:
+    write(tmp_path, "")
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        (tmp_path / "train.tsv").write_bytes("good\t1\nbad\t0\nfine\t1\n".encode(encoding))
+        with pytest.raises(CorpusError, match="no usable train rows"):
+            load_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("train", "dev", "message"),
     [
         ("", "fine\t1\n", "no usable train rows"),

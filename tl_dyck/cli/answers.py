@@ -194,7 +194,8 @@ _CELLS = _Cells()
 class _Options:
     """A flag takes no value in a help, as late releases of typer show; no option is given twice.
 
-    Typer would take the last of several values, and say nothing of the others.
+    Nor is it by ``--set``, too. Typer would take the last of several values, and say nothing of the
+    others.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -210,11 +211,21 @@ class _Options:
 
         def parse_args(args: list[str]) -> Any:
             found = parse(args)
+            if ctx.resilient_parsing:
+                return found
             # (values, arguments left over, parameters in the order in which they were given)
             times = Counter(each for each in found[2] if each.param_type_name == "option")
+            given = {each: max(each.opts, key=len) for each in times}
             for each, n in times.items():
-                if n > 1 and not each.multiple and not ctx.resilient_parsing:
-                    ctx.fail(f"{max(each.opts, key=len)} is given {n} times; give it once")
+                if n > 1 and not each.multiple:
+                    ctx.fail(f"{given[each]} is given {n} times; give it once")
+            own = {option.lstrip("-").replace("-", "_"): option for option in given.values()}
+            for each in times:
+                for setting in found[0][each.name] if "--set" in each.opts else ():
+                    # training.steps and steps are both what --steps is
+                    name = setting.partition("=")[0].strip()
+                    if (option := own.get(name.rpartition(".")[2])) is not None:
+                        ctx.fail(f"{option} and --set {name} give it twice; give it once")
             return found
 
         parser.parse_args = parse_args

@@ -40,7 +40,7 @@ def judge(
     ] = None,
     salt: Annotated[
         str | None,
-        option("WORDS", "Cases of your own, from 128 bits of words, best random ones."),
+        option("TEXT", "A private suite, from 128 random bits: openssl rand -hex 16"),
     ] = None,
     settings: settings_of("first_seed=5000000") = None,  # type: ignore[valid-type]
     out: Out = Path("results/judge"),
@@ -63,11 +63,11 @@ def judge(
     # a salt makes other cases of the same suite: nobody can have tuned a method on them
     suite = SUITES[scale] if salt is None else SUITES[scale].with_salt(salt)
     if settings:
-        fields = {
-            **changed(asdict(suite), settings),
-            "name": f"{suite.name}, {', '.join(settings)}",
-        }
-        suite = replace(suite, **fields)
+        # a salt draws the seeds and the key, and whoever reads a suite's name reads its settings
+        kept = {"name", "key"} | ({"first_seed"} if salt is not None else set())
+        fields = {name: value for name, value in asdict(suite).items() if name not in kept}
+        name = f"{suite.name}, {', '.join(settings)}"
+        suite = replace(suite, name=name, **changed(fields, settings))
     chosen = None if methods is None else list(names(methods))
     if method is not None:
         own = method_from_file(method)

@@ -31,6 +31,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, final
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -238,6 +239,22 @@ def _set_collecting(was: bool) -> None:
     (gc.enable if was else gc.disable)()
 
 
+def _pandas(options: Any = None, before: str = "") -> dict[str, Any]:
+    """The options of pandas by their dotted names; without the warnings of those that end."""
+    found: dict[str, Any] = {}
+    for name, value in (pd.options.d if options is None else options).items():
+        here = f"{before}{name}"
+        found |= _pandas(value, f"{here}.") if isinstance(value, dict) else {here: value}
+    return found
+
+
+def _set_pandas(was: Mapping[str, Any]) -> None:
+    now = _pandas()
+    for name in was:
+        if now[name] != was[name]:
+            pd.set_option(name, was[name])
+
+
 _SETTINGS = (
     _Watched("os.chdir", os.getcwd, os.chdir),
     _Watched("os.umask", _umask, os.umask),
@@ -292,6 +309,8 @@ _SETTINGS = (
     ),
     _Watched("torch.set_anomaly_enabled", torch.is_anomaly_enabled, torch.set_anomaly_enabled),
     _Watched("numpy.seterr", np.geterr, lambda was: np.seterr(**was)),
+    _Watched("numpy.set_printoptions", np.get_printoptions, lambda was: np.set_printoptions(**was)),
+    _Watched("pandas.set_option", _pandas, _set_pandas),
 )
 
 

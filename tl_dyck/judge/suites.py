@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import string
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import final
@@ -19,8 +21,10 @@ from tl_dyck.kit.registry import unknown_name
 HELD_OUT = 1_000_000
 #: Of a kind, in a suite.
 MOST_CASES = 100_000
-#: A salt of fewer characters, or different ones, is soon guessed.
-LEAST_SALT, LEAST_DIFFERENT = 8, 4
+#: A salt that cannot have as many bits is soon guessed; as many are drawn from it.
+LEAST_BITS = 128
+#: What a salt may be made of, and how many there are; whatever else, 95 (printed ASCII).
+_KINDS = (string.digits, string.digits + "abcdef", string.ascii_lowercase, string.ascii_letters)
 
 
 @final
@@ -75,23 +79,22 @@ class Suite:
         """As many other cases, a private test set: who has not the salt cannot make it.
 
         Everything is drawn from 128 bits. So the suite is as private as the salt is hard to guess:
-        ``secrets.token_hex(16)`` has as many.
+        ``secrets.token_hex(16)`` has as many. What is too short to have them is refused. Of what is
+        long enough nobody sees how it was found: a sentence from a book is guessed.
 
         Args:
-            salt: words, or better random letters.
+            salt: random characters, such as 32 hexadecimal digits.
 
         Raises:
             WrongTypeError: the salt is no text.
-            WrongValueError: it is so short, or has so few different characters, that anybody
-                guesses it.
+            WrongValueError: it has fewer than 128 bits, even if each of its characters is random.
         """
         if not isinstance(salt, str):
             raise WrongTypeError(f"a salt is text, not {shown(salt)}")
-        words = salt.strip()
-        if len(words) < LEAST_SALT or len(set(words)) < LEAST_DIFFERENT:
+        if (bits := _most_bits(salt)) < LEAST_BITS:
             raise WrongValueError(
-                f"a salt of {len(words)} characters, {len(set(words))} of them different, is soon "
-                "guessed; take 32 random ones: python -c "
+                f"a salt of {len(salt)} characters that has at most {bits:.0f} bits is guessed; "
+                f"{LEAST_BITS} are wanted: openssl rand -hex 16, or python -c "
                 "'import secrets; print(secrets.token_hex(16))'"
             )
         # slow on purpose: a guess costs 50 ms
@@ -108,6 +111,18 @@ class Suite:
         for kind, size in self.sizes.items():
             for seed in range(self.first_seed, self.first_seed + size):
                 yield kind, with_key(seed, self.key)
+
+
+def _most_bits(salt: str) -> float:
+    """How many bits a salt has if each of its characters is random; repeated words count once."""
+    words = salt.strip()
+    if not words:
+        return 0.0
+    period = (words + words).find(words, 1)  # of what does not repeat, its length
+    kinds = [len(kind) for kind in _KINDS if set(words) <= set(kind)]
+    if (few := len(set(words))) < 6:  # bits, for example; of random digits nobody sees so few
+        kinds = [few]
+    return period * math.log2(min(kinds, default=95))
 
 
 #: For trying a method out: other seeds than those that count.

@@ -43,7 +43,7 @@ def load_arena(path: str | Path, device: str | None = None) -> HookedTransformer
     Sizes are read from the weights, so variants of other widths, heads and layers load too. The
     mask is read from the tokens of each call, so it holds in `run_with_cache`, `run_with_hooks` and
     head importance; of a residual stream (``start_at_layer=…``) it is read from `tokens` or
-    `attention_mask`, and nothing is masked if neither is given.
+    `attention_mask`, one of which must be given: a residual stream does not show its padding.
 
     Args:
         path: of ``brackets_model_state_dict.pt``; read without running what a pickle may hold.
@@ -195,4 +195,9 @@ class _Classifier(HookedTransformer):
             block.attn.hidden = _HIDDEN
 
     def _seen(self, tokens: Tensor | None) -> Tensor | None:
-        return None if tokens is None else tokens != _PAD
+        if tokens is None:
+            raise WrongValueError(
+                "a residual stream does not show which tokens are padding: give tokens=…, or "
+                "attention_mask=… (1 where a token is none)"
+            )
+        return tokens != _PAD

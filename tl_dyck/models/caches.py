@@ -1,4 +1,4 @@
-"""Activations of models whose residual stream is no plain sum: what adds it up warns.
+"""Activations of our models: what adds up a residual stream that is no plain sum warns.
 
 Knows: which sums hold in which block. With LN_C on what attention returns (Eq. 6) heads do not add
 up to it; with LN_C on the stream (Eq. 49), or no residual link, nothing adds up to the stream.
@@ -27,7 +27,26 @@ class UnsummedWarning(UserWarning):
     """Parts of a residual stream were asked for that do not add up to it."""
 
 
-class UnsummedCache(ActivationCache):
+class OwnCache(ActivationCache):
+    """An `ActivationCache` that says why there are no neurons, where there is no MLP."""
+
+    def get_neuron_results(self, *args: Any, **kwargs: Any) -> Any:
+        """As `ActivationCache.get_neuron_results`."""
+        self._needs_neurons("get_neuron_results")
+        return super().get_neuron_results(*args, **kwargs)
+
+    def stack_neuron_results(self, *args: Any, **kwargs: Any) -> Any:
+        """As `ActivationCache.stack_neuron_results`."""
+        self._needs_neurons("stack_neuron_results")
+        return super().stack_neuron_results(*args, **kwargs)
+
+    def _needs_neurons(self, what: str) -> None:
+        cfg: Any = self.model.cfg
+        if cfg.attn_only:
+            raise ValueError(f"{what}: {cfg.model_name!r} has no MLP, so it has no neurons")
+
+
+class UnsummedCache(OwnCache):
     """An `ActivationCache` that warns where what it returns does not add up."""
 
     _quiet = False  # while one of these methods calls another

@@ -133,7 +133,8 @@ class Reproduction:
         for setting in settings:
             words += ["--set", setting]
         usual = self.paper.scales.get(name)
-        if usual is None or usual.seeds != scale.seeds:
+        is_set = any(setting.startswith("seeds=") for setting in settings)
+        if not is_set and (usual is None or usual.seeds != scale.seeds):
             words += ["--seeds", str(scale.seeds)]
         return command(*words)
 

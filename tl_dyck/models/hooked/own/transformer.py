@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from transformer_lens import ActivationCache
 from transformer_lens.hook_points import HookPoint
 from transformer_lens.utilities import (
     USE_DEFAULT_VALUE,
@@ -18,7 +17,7 @@ from transformer_lens.utilities import (
 )
 
 from tl_dyck.kit.registry import unknown_name
-from tl_dyck.models.caches import UnsummedCache
+from tl_dyck.models.caches import OwnCache, UnsummedCache
 from tl_dyck.models.hooked.installed import Base, HookedRootModule
 from tl_dyck.models.hooked.own.block import TransformerBlock
 from tl_dyck.models.hooked.own.config import HookedTransformerConfig
@@ -252,7 +251,7 @@ class HookedTransformer(TextMethods, WeightMethods, Base):
             return out, found
         # blocks with a norm behind the sum, or without a sum, do not decompose into their parts
         unsummed = getattr(self.cfg, "block", "gpt") != "gpt"
-        kind = UnsummedCache if unsummed else ActivationCache
+        kind = UnsummedCache if unsummed else OwnCache
         return out, kind(found, self, has_batch_dim=not remove_batch_dim)
 
     # --- settings ---------------------------------------------------------------------------------
