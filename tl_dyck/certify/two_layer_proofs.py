@@ -17,7 +17,8 @@ from tl_dyck.certify.check_two_layers import BOUND, FORMAT, PrefixGroup, PrefixM
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array, BoolArray
 from tl_dyck.certify.language.lengths import refuse_long
-from tl_dyck.certify.language.questions import Runner, make_uniform, refuse_unlike
+from tl_dyck.certify.language.questions import make_uniform, refuse_unlike
+from tl_dyck.certify.language.runner import Runner
 from tl_dyck.certify.path_proofs import float32_where_exact, refuse_others
 from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, searching
 from tl_dyck.kit.files import tensors_digest

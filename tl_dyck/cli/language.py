@@ -57,7 +57,7 @@ def certify_language(
     task: Annotated[
         str | None, option("NAME", "\\[default: the model's language]", "--task", "-t")
     ] = None,
-    until: Annotated[str, option("WHEN", "Stop when counted, likeliest or refuted.")] = "counted",
+    until: Annotated[str, option("WHEN", "When: counted, likeliest, signs, refuted.")] = "counted",
     sample: Annotated[
         list[int] | None,
         option("N", "Sample the error at this length too; may be repeated.", check=whole(1)),

@@ -115,4 +115,4 @@ def test_where_no_string_can_be_run_nothing_is_proved():
             found = margins.least(2, Deadline(), decide=decide)
         assert found.low == -np.inf
         assert found.string is None
-        assert found.doubtful == [0]
+        assert not found.lost

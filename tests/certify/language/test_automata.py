@@ -406,13 +406,15 @@ def test_too_many_to_be_counted_are_bounded(
     assert row.error.high - row.error.low < (0.2 if merged == 64 and seed % 2 == 0 else 1)
 
 
-def test_it_stops_at_the_first_wrong_length() -> None:
+def test_it_stops_at_the_first_error_which_is_the_shortest() -> None:
     task = cumulative_sum(2)
     model = random_model(task, 3, 0.5, d_vocab_out=3)
     found = certify_language(model, task, range(1, 9), until="refuted")
     first = min(n for n in range(1, 5) if (brute(model, task, n) < 0).any())
     assert found.status == "refuted"
-    assert [row.length for row in found.by_length] == list(range(1, first + 1))
+    assert found.shortest is not None
+    assert found.shortest.length == first
+    assert not any(row.decided and row.prefixes > 1 for row in found.by_length)
 
 
 def test_no_time_leaves_it_open() -> None:

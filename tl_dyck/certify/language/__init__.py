@@ -19,6 +19,8 @@ one string (`tl_dyck.certify.transformations`).
 - `boxes`, `shells`: every profile of some lengths, listed or decided many at a time, by bounds.
 - `questions`: who is asked and what; which models are counted, and which are run.
 - `verdict`, `summary`: the certificate, and how it is made of a tally.
+- `runner`: a model that is run as it is (`questions` use it, too).
+- `attempts`, `anytime`: an automaton's errors first, then signs, least margins, counts.
 - `automaton_certificate`: the certificate of an automaton.
 - `decide`: `certify_language`.
 - `sample`: `sample_error`, where there are too many profiles.

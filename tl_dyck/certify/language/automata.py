@@ -19,7 +19,7 @@ import numpy as np
 
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.attention import AttentionWeights
-from tl_dyck.certify.exact.balls import BoolArray, IntArray
+from tl_dyck.certify.exact.balls import Ball, BoolArray, IntArray
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.loss_counts import Losing, count_losing
@@ -34,10 +34,11 @@ from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.kit.check import check_integer
 from tl_dyck.language import DyckLanguage
+from tl_dyck.language.chain import Chain
 from tl_dyck.tasks import AutomatonTask
 from tl_dyck.tasks.tables import Table, said_by
 
-_TOLERANCE = 1e-10  # nats: a least margin is exact enough, well above the rounding of a run
+TOLERANCE = 1e-10  # nats: a least margin is exact enough, well above the rounding of a run
 
 _MOST_PARTS = 1_000
 """Into so many parts the strings of an answer are split; what is not decided then stays open."""
@@ -61,11 +62,13 @@ class Answers:
         after: [states, tokens] the state after each token; -1 where there is none.
         answer: [states] the logit that should be the largest; `NOTHING` where nothing is asked.
         states: what they are called.
+        chain: draws strings of the task, and of each length alike if it has no weights.
     """
 
     after: IntArray
     answer: IntArray
     states: tuple[str, ...] = ()
+    chain: Chain | None = None
 
     @classmethod
     def of(cls, task: AutomatonTask, longest: int) -> Answers:
@@ -79,13 +82,13 @@ class Answers:
         names = tuple(map(str, table.states))
         if task.answer is None:
             alone = table.counted.sum(1) == 1
-            return cls(after, np.where(alone, table.counted.argmax(1), NOTHING), names)
+            return cls(after, np.where(alone, table.counted.argmax(1), NOTHING), names, table.chain)
         said = [said_by(task, "answer", state) for state in table.states]
         for each in said:
             if each is not None and check_integer(f"an answer of {task.name}", each) < 0:
                 raise CertifyError(f"an answer of {task.name} is {each!r}, which is no logit")
         numbers = np.array([NOTHING if each is None else int(each) for each in said])
-        return cls(after, numbers, names)
+        return cls(after, numbers, names, table.chain)
 
     @classmethod
     def of_brackets(cls, language: DyckLanguage, longest: int, *, alike: bool = False) -> Answers:
@@ -174,23 +177,28 @@ class Answers:
 @final
 @dataclass
 class Least:
-    """The least margin on all strings of a length: between which numbers, and where it was seen.
+    """The least margin on some strings: between which numbers, and where it was seen.
 
     Attributes:
-        low: a proved lower bound; inf if nothing is asked at this length.
+        low: a proved lower bound; inf if nothing is asked.
         high: what was seen, its rounding included.
         string: where, without BOS.
         answer: what should be said there.
-        doubtful: the answers that have not been proved on all of their strings.
-        lost: of each answer with a negative margin, the least and where it is.
+        ended: whether the search came to an end; else it ran out of time, and may be gone on with.
+        lost: of several answers, those with a negative margin.
     """
 
     low: float = math.inf
     high: float = math.inf
     string: tuple[int, ...] | None = None
     answer: int = NOTHING
-    doubtful: list[int] = field(default_factory=list)
+    ended: bool = True
     lost: list[Least] = field(default_factory=list)
+
+    def see(self, high: float, string: tuple[int, ...] | None, answer: int) -> None:
+        """Note a string, if its margin is less than what was seen."""
+        if string is not None and high < self.high:
+            self.high, self.string, self.answer = high, string, answer
 
 
 @final
@@ -216,10 +224,10 @@ class Margins:
 
     def __post_init__(self) -> None:
         self._walks = Walks.begin(self.network, self.answers.after)
+        self._reads: dict[int, Ball | None] = {}
 
-    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def least(self, length: int, deadline: Deadline, *, decide: bool) -> Least:
-        """The least margin on the strings of a length.
+        """The least margin on the strings of a length, one answer after the other.
 
         Args:
             length: in symbols.
@@ -227,39 +235,90 @@ class Margins:
             decide: find its sign only.
         """
         found = Least()
-        for answer in np.unique(self.answers.answer):
-            try:
-                graph = self._walks.graph(self.answers.answer == answer, length)
-            except SpaceTooLargeError:
-                return Least(low=-math.inf)
-            if answer == NOTHING or graph is None:
-                continue
-            heads = self.network.config.n_heads
-            if len(graph.groups) * len(graph.symbols.tokens) * heads > _MOST_WEIGHTS:
-                return Least(low=-math.inf)
-            attention, incumbent = self._asked(graph, int(answer), deadline)
-            string = _some_string(graph)
-            output = incumbent.run_string(string)
-            low = -math.inf
-            if incumbent.string is not None:
-                if incumbent.upper > max(found.high, 0.0):  # only what is less is looked for
-                    incumbent.upper, incumbent.string = max(found.high, 0.0), None
-                parts = max(_MOST_PARTS, _PARTS_OF_GROUP * len(graph.groups))
-                how = {"decide": decide, "tolerance": _TOLERANCE, "most_parts": parts}
-                low, _ = lower_bound(attention, incumbent, output, **how)
-            if incumbent.string is not None and incumbent.upper < 0:
-                lost = Least(low, incumbent.upper, incumbent.string, int(answer))
-                found.lost.append(lost)
-            if incumbent.string is not None and incumbent.upper < found.high:
-                found.high, found.string = incumbent.upper, incumbent.string
-                found.answer = int(answer)
-            found.low = min(found.low, low)
-            if not low > 0:
-                found.doubtful.append(int(answer))
+        for answer in np.unique(self.answers.answer[self.answers.answer != NOTHING]).tolist():
+            below = max(found.high, 0.0)  # only what is less is looked for
+            each = self.least_of(answer, length, deadline, decide=decide, below=below)
+            found.see(each.high, each.string, answer)
+            found.low = min(found.low, each.low)
+            found.lost += [each] if each.high < 0 else []
             if deadline.passed or (decide and found.high < 0):
                 found.low = -math.inf  # of other answers nothing is known
                 break
         return found
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    def least_of(
+        self,
+        answer: int,
+        length: int,
+        deadline: Deadline,
+        *,
+        decide: bool,
+        below: float = math.inf,
+        string: tuple[int, ...] | None = None,
+    ) -> Least:
+        """The least margin on the strings of a length that ask for an answer.
+
+        Args:
+            answer: the answer.
+            length: in symbols.
+            deadline: when to stop.
+            decide: find its sign only.
+            below: only what is less is looked for, so that the lower bound is of no use beyond.
+            string: one of them, with which to begin; None for any.
+        """
+        nothing = Least(-math.inf, answer=answer)
+        try:
+            graph = self._walks.graph(self.answers.answer == answer, length)
+        except SpaceTooLargeError:
+            return nothing
+        if graph is None:
+            return Least(answer=answer)
+        heads = self.network.config.n_heads
+        if len(graph.groups) * len(graph.symbols.tokens) * heads > _MOST_WEIGHTS:
+            return nothing
+        attention, incumbent = self._asked(graph, answer, deadline)
+        output = incumbent.run_string(string or _some_string(graph))
+        if incumbent.string is None:  # numbers overflow
+            return nothing
+        if incumbent.upper > below:
+            incumbent.upper, incumbent.string = below, None
+        parts = max(_MOST_PARTS, _PARTS_OF_GROUP * len(graph.groups))
+        how = {"decide": decide, "tolerance": TOLERANCE, "most_parts": parts}
+        low, _ = lower_bound(attention, incumbent, output, **how)
+        high = math.inf if incumbent.string is None else incumbent.upper
+        return Least(low, high, incumbent.string, answer, not deadline.passed)
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    def floor(self, answer: int, longest: int) -> float:
+        """What no margin of an answer is below, at any length: from the sizes of all that occurs.
+
+        -inf where that is not known: of two layers without a norm at the end.
+        """
+        if longest not in self._reads:
+            self._reads[longest] = self._largest_read(longest)
+        read = self._reads[longest]
+        if read is None:
+            return -math.inf
+        low = self.network.unembedding(self.objectives(answer)).least(read).lower[0]
+        return float(np.nan_to_num(low, nan=-math.inf))
+
+    def _largest_read(self, longest: int) -> Ball | None:
+        network, tokens, states = self.network, np.zeros(1, np.int64), np.zeros(1, np.int64)
+        if network.config.ln_final is None:
+            if network.below is not None:
+                return None
+            try:
+                self._walks.extend(longest)
+            except SpaceTooLargeError:
+                return None
+            # what comes before a string, and every symbol in every state of the machine
+            machine = np.unique(np.concatenate([level[1] for level in self._walks.levels]))
+            n_tokens = self.answers.after.shape[1]
+            tokens = np.concatenate([network.prefix, np.tile(np.arange(n_tokens), len(machine))])
+            states = np.concatenate([network.start[0], np.repeat(machine, n_tokens)])
+        table = network.symbols(tokens.astype(np.int64), states)
+        return network.largest_read(table, np.arange(len(tokens)))
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def wrong(self, length: int, state: int, deadline: Deadline) -> Losing:

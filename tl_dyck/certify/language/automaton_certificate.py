@@ -15,13 +15,15 @@ import numpy as np
 import torch
 
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.exact.loss_counts import Losing
+from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.language.anytime import Anytime
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.claims import read_threshold, said_to_follow
 from tl_dyck.certify.language.lengths import first_gap, refuse_long
 from tl_dyck.certify.language.profiles import Ending
-from tl_dyck.certify.language.questions import Runner, network_of, start_of
+from tl_dyck.certify.language.questions import network_of, start_of
+from tl_dyck.certify.language.runner import Runner
 from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult
 from tl_dyck.certify.objectives import Objectives
@@ -55,7 +57,8 @@ def decide_automaton(
         lengths: in symbols, ascending.
         threshold: of the claim "allowed"; None for "any_token".
         until: "counted", for the least margin and the number of wrong strings of every length;
-            "likeliest", for the least margins alone; "refuted" ends at the first wrong length.
+            "likeliest", for the least margins alone; "signs", for their signs; "refuted" ends at
+            the first error.
         deadline: when to stop.
         tell: is told the share of the work done.
 
@@ -66,32 +69,28 @@ def decide_automaton(
     started = time.perf_counter()
     network, runner = read_automaton(model, task, lengths[-1], allowed=threshold is not None)
     margins = margins_asked(network, task, lengths[-1], threshold)
-    answers = margins.answers
-    asking = answers.asking(lengths[-1], bare=not network.prefix)
+    asking = margins.answers.asking(lengths[-1], bare=not network.prefix)
     gap = first_gap(asking, lengths, "any_token", task.name)
-    exact = until != "refuted"
-    rows: list[LengthResult] = []
-    least: dict[int, Least] = {}
-    for length in lengths:
-        if not asking[length]:
-            continue
-        least[length] = Least(low=-math.inf)
-        if not deadline.passed:
-            least[length] = margins.least(length, deadline, decide=not exact)
-        counted = until == "counted" and least[length].high < 0
-        wrong = _wrong(margins, length, least[length], deadline) if counted else None
-        rows.append(_row(length, asking[length], least[length], wrong))
-        tell(len(rows) / len(lengths))
-        if rows[-1].wrong and not exact:
-            break
-    tell(1.0)
-    shown = partial(_shown, task, runner, margins, threshold)
-    lost = next((item for item in least.items() if item[1].high < 0), None)
-    found, own = shown(lost)
-    every = [Least(), *least.values()]
-    margin = Bounds(min(each.low for each in every), min(each.high for each in every))
+    asked = [length for length in lengths if asking[length]]
+    known = Anytime(margins, runner, asking, asked, deadline, tell)
+    known.decide(until)
+    show = partial(_shown, task, margins, runner.model, threshold)
+    least = {length: known.least(length) for length in asked}
+    lost = [each for of in known.known.values() for each in of.values() if each.high < 0]
+    found, own = None, math.inf
+    for each in [each for each in least.values() if each.high < 0]:
+        if found is None or own >= 0:  # which the model's own rounding may hide
+            logits = runner.batch(np.array([each.string], dtype=np.int64))[0]
+            found, own = show(each, logits), margins.objectives(each.answer).least(logits)
+    seen = {each.string: each for each in [*least.values(), *lost] if each.string is not None}
+    logits_of = zip(seen.values(), runner.after([*seen]), strict=True)
+    shown = {each.string: show(each, logits) for each, logits in logits_of}
+    rows = [
+        _row(asking[length], known, length, shown.get(least[length].string)) for length in asked
+    ]
+    margin = Bounds(min(e.low for e in least.values()), min(e.high for e in least.values()))
     status, reason = _verdict(rows, margin, found, own, deadline)
-    worst = [shown((length, each))[0] for length, of in least.items() for each in of.lost]
+    shorter = [row for row in rows if found is not None and row.length < found.length]
     return LanguageCertificate(
         status=status,
         claim="any_token" if threshold is None else "allowed",
@@ -102,13 +101,14 @@ def decide_automaton(
         margin=margin,
         likeliest=found,
         shortest=found,
-        is_shortest=lost is not None and all(row.decided for row in rows if row.length < lost[0]),
-        tightest=shown(min(least.items(), key=lambda item: item[1].high, default=None))[0],
-        errors=tuple(each for each in worst if each is not None),
+        is_shortest=found is not None and all(row.decided and not row.wrong for row in shorter),
+        tightest=shown.get(min(least.values(), key=lambda each: each.high).string),
+        errors=tuple(shown[each.string] for each in lost),
         by_length=tuple(rows),
         method="paths of a graph",
         seconds=time.perf_counter() - started,
         reason=reason,
+        stats={"strings run first": known.attempts.strings_run},
     )
 
 
@@ -196,18 +196,8 @@ def read_automaton(
     return network, Runner(given, bos)
 
 
-def _wrong(margins: Margins, length: int, least: Least, deadline: Deadline) -> Losing:
-    """How many strings of a length are wrong, state by state."""
-    asking = np.flatnonzero(np.isin(margins.answers.answer, least.doubtful))
-    each = [margins.wrong(length, state, deadline) for state in asking.tolist()]
-    return Losing(*np.array(each, dtype=object).sum(0))
-
-
-def _row(length: int, prefixes: int, least: Least, wrong: Losing | None) -> LengthResult:
-    low, high = (0, 0) if least.low > 0 else (0, prefixes)
-    if wrong is not None:
-        low, high = wrong
-    low = max(low, int(least.high < 0))
+def _row(prefixes: int, known: Anytime, length: int, worst: PrefixFound | None) -> LengthResult:
+    least, (low, high) = known.least(length), known.wrong(length)
     return LengthResult(
         length=length,
         prefixes=prefixes,
@@ -215,23 +205,21 @@ def _row(length: int, prefixes: int, least: Least, wrong: Losing | None) -> Leng
         wrong=low,
         error=Bounds(low / prefixes, high / prefixes),
         margin=Bounds(least.low, least.high),
+        worst=worst,
     )
 
 
 def _shown(
     task: AutomatonTask,
-    runner: Runner,
     margins: Margins,
+    model: Any,
     threshold: float | None,
-    where: tuple[int, Least] | None,
-) -> tuple[PrefixFound | None, float]:
-    """A string with what the model itself makes of it, and the margin that it gives it."""
-    if where is None or where[1].string is None:
-        return None, math.inf
-    length, least = where
+    least: Least,
+    logits: Array,
+) -> PrefixFound:
+    """A string with what the model itself makes of it."""
     assert least.string is not None
-    logits = np.array(runner.logits(least.string))
-    named = named_logits(runner.model)
+    named = named_logits(model)
 
     def name(logit: int) -> str:
         if task.answer is not None and logit >= min(named or 0, task.language.d_vocab):
@@ -246,8 +234,8 @@ def _shown(
         symbols = zip(task.symbols, answers.follows(least.answer), strict=True)
         may_follow = tuple(symbol for symbol, may in symbols if may)
         predicted = said_to_follow(task.language, logits, threshold)
-    numbers = answers.numbers(length)[answers.answer != NOTHING].sum()
-    found = PrefixFound(
+    numbers = answers.numbers(len(least.string))[answers.answer != NOTHING].sum()
+    return PrefixFound(
         tokens=least.string,
         log_probability=-math.log(numbers),
         margin=least.high,
@@ -257,4 +245,3 @@ def _shown(
         may_follow=may_follow,
         predicted=predicted,
     )
-    return found, margins.objectives(least.answer).least(logits)

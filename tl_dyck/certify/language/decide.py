@@ -21,12 +21,14 @@ import torch
 
 from tl_dyck.certify.deadline import RUN_A_LOOK, Deadline, OutOfTime, counts_work
 from tl_dyck.certify.exact.linear import is_linear
+from tl_dyck.certify.language.anytime import UNTIL
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins, along
 from tl_dyck.certify.language.automaton_certificate import decide_automaton, read_automaton_claim
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.lengths import first_gap, lengths_up_to
 from tl_dyck.certify.language.profiles import Profiles
-from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask
+from tl_dyck.certify.language.questions import Asked, Head, ask
+from tl_dyck.certify.language.runner import Tokens
 from tl_dyck.certify.language.shells import Shell, decide, shells
 from tl_dyck.certify.language.summary import summarise
 from tl_dyck.certify.language.tally import Tally
@@ -39,8 +41,6 @@ from tl_dyck.kit.workers import check_jobs, spread
 from tl_dyck.language.dyck import MAX_ENUMERATED_TOKENS
 from tl_dyck.reading.inputs import unwrapped
 from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
-
-_UNTIL = ("counted", "likeliest", "refuted")
 
 _SOUGHT = 28
 """Length beyond which errors are soon found among drawn prefixes."""
@@ -107,7 +107,8 @@ def certify_language(
             if not given. Of a probability p it is ln(p / (1 - p)).
         until: when to stop: "counted", when every length is decided and so the probability of
             error exact; "likeliest", when the likeliest error is known, or of an automaton, when
-            the least margin of every length is; "refuted", at any error.
+            the least margin of every length is; "signs", when it is known of every length whether
+            there is an error; "refuted", at any error.
         most_run: how many prefixes to run a model on that has positions or several layers; the
             empty one always.
         time_limit: seconds, after which what is known is returned; None for no limit.
@@ -132,8 +133,8 @@ def certify_language(
     started = time.perf_counter()
     deadline = Deadline.after(check_time_limit(time_limit))
     wanted = lengths_up_to(lengths)
-    if until not in _UNTIL:
-        raise unknown_name("until", until, _UNTIL)
+    if until not in UNTIL:
+        raise unknown_name("until", until, UNTIL)
     workers = check_jobs(n_jobs)
     most_run = check_integer("most_run", most_run, least=0)
     tell = progress or (lambda share: None)
@@ -196,7 +197,7 @@ def count_all(
 
 def _is_enough(asked: Asked, lengths: Sequence[int], tally: Tally, until: str) -> bool:
     """Whether what was asked for is known."""
-    if until == "counted" or tally.wrong.likeliest is None:
+    if until in ("signs", "counted") or tally.wrong.likeliest is None:
         return False
     return until == "refuted" or tally.is_likeliest(asked.profiles, lengths)
 

@@ -12,7 +12,6 @@ from typing import Any, SupportsIndex, final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.lower_layer import Below
@@ -33,6 +32,7 @@ from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.lengths import refuse_long
 from tl_dyck.certify.language.predictions import Predictions
 from tl_dyck.certify.language.profiles import Ending, Profiles
+from tl_dyck.certify.language.runner import Runner, Tokens
 from tl_dyck.certify.language.tally import JudgedPrefixes, PrefixFound
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
@@ -50,54 +50,8 @@ from tl_dyck.tasks import DyckTask, load_task
 _MOST_STACKS = 10_000
 """Stacks are the states of a graph."""
 
-Tokens = NDArray[np.int64]
-
 Head = SupportsIndex | tuple[SupportsIndex, SupportsIndex]
 """The index of a head of one layer; or layer and index."""
-
-
-@final
-class Runner:
-    """A model that is run, never looked into.
-
-    Args:
-        model: maps tokens ``[batch, pos]``, BOS first, to logits ``[batch, pos, d_vocab]``.
-        bos: its first token; None if it starts bare.
-
-    Raises:
-        UnsupportedModelError: its weights are no numbers of float32 or float64, or it cannot be
-            run.
-    """
-
-    def __init__(self, model: Any, bos: int | None) -> None:
-        self.model = self.model_or_rnn = model
-        self.bos = bos
-        refuse_weights(model)
-        self._device = next(iter(model.state_dict().values())).device
-        try:
-            self.dtype = self._last(torch.tensor([[bos or 0]])).dtype
-        except RuntimeError as error:
-            line = (str(error).splitlines() or ["it fails"])[0]
-            raise UnsupportedModelError(
-                f"{type(model).__name__}: the model cannot be run on its start token ({line}); "
-                "if it was cast, cast it by model.to(torch.float32) or model.to(torch.float64)."
-            ) from error
-
-    def logits(self, string: tuple[int, ...]) -> list[float]:
-        """After a string without BOS."""
-        found: list[float] = self.batch(np.array([string], dtype=np.int64))[0].tolist()
-        return found
-
-    def batch(self, strings: Tokens) -> Array:
-        """After strings of one length, without BOS: ``[n, d_vocab]``."""
-        tokens = strings if self.bos is None else np.insert(strings, 0, self.bos, axis=1)
-        logits: Array = self._last(torch.from_numpy(tokens)).double().cpu().numpy()
-        return logits
-
-    @torch.no_grad()
-    def _last(self, tokens: torch.Tensor) -> torch.Tensor:
-        last: torch.Tensor = self.model(tokens.to(self._device))[:, -1]
-        return last
 
 
 @final

@@ -13,7 +13,8 @@ from tl_dyck.certify.deadline import Deadline, OutOfTime
 from tl_dyck.certify.language.automaton_certificate import read_automaton_claim
 from tl_dyck.certify.language.automaton_sample import Judge, judge_of
 from tl_dyck.certify.language.lengths import lengths_asked
-from tl_dyck.certify.language.questions import Asked, Head, Tokens, ask
+from tl_dyck.certify.language.questions import Asked, Head, ask
+from tl_dyck.certify.language.runner import Tokens
 from tl_dyck.certify.language.verdict import Bounds
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.intervals import share

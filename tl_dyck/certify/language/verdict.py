@@ -45,6 +45,7 @@ class LengthResult:
             below the least float64 is not exactly 0: its bounds are 0 and that number. Of an
             automaton: the share of its strings of this length.
         margin: bounds of the least margin on these prefixes, where that is known by length.
+        worst: of an automaton, the string with the least margin of those seen.
     """
 
     length: int
@@ -53,6 +54,7 @@ class LengthResult:
     wrong: int
     error: Bounds
     margin: Bounds | None = None
+    worst: PrefixFound | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """One flat row."""

@@ -1,0 +1,125 @@
+"""Errors first, then signs, margins, counts; what was found before a limit stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.certify.language.test_automata import (
+    SHAPES,
+    brute,
+    cumulative_sum,
+    every,
+    mean_to_class,
+    random_model,
+    right_but_at,
+    says,
+)
+from tl_dyck.certify.deadline import Deadline, by_work
+from tl_dyck.certify.language import certify_language
+from tl_dyck.certify.language.anytime import UNTIL
+from tl_dyck.certify.language.attempts import Attempts
+from tl_dyck.certify.language.automaton_certificate import margins_asked, read_automaton
+from tl_dyck.tasks import AutomatonTask
+
+pytestmark = pytest.mark.filterwarnings("ignore:HookedTransformer is deprecated")
+
+
+def long_runs(longest: int) -> tuple[Any, AutomatonTask]:
+    """Uniform attention counts b, and five b more than a are too many: bbbbb, and no shorter."""
+    task = AutomatonTask(
+        name="runs", symbols=["a", "b"], start=0, moves=lambda state: {"a": 0, "b": 0},
+        answer=lambda state: 1, train_lengths=[4], long_lengths=[1, 9],
+    )  # fmt: skip
+    model = random_model(cumulative_sum(), 0, 0.0, d_vocab=2, d_vocab_out=3, n_ctx=longest)
+    mean_to_class(model, cumulative_sum(values=[-1, 1]))
+    with torch.no_grad():  # the margin of class 1: what the last position adds, less the mean
+        model.unembed.b_U.copy_(torch.tensor([-9.0, 0.9, 0.0]))
+        model.pos_embed.W_pos[:4, 4] = 1.0
+        model.unembed.W_U[4, 1] = 1.0
+    return model, task
+
+
+@pytest.mark.parametrize("until", UNTIL)
+def test_the_shortest_error_is_found_before_anything_is_proved(until: str) -> None:
+    model, task = long_runs(12)
+    found = certify_language(model, task, range(1, 13), until=until)
+    assert found.status == "refuted"
+    assert found.shortest is not None
+    assert found.shortest.text == "bbbbb"
+    assert found.shortest.margin == pytest.approx(-0.1)
+    assert found.margin.low > -np.inf
+    assert found.is_shortest == (until != "refuted")
+
+
+def test_a_length_between_is_asked_for_errors() -> None:
+    found = certify_language(
+        right_but_at(cumulative_sum(), 20, 25), cumulative_sum(), range(1, 26), until="refuted"
+    )
+    assert found.status == "refuted"
+    assert found.shortest is not None
+    assert found.shortest.length == 20
+
+
+def test_a_wrong_string_is_cut_and_stretched() -> None:
+    model, task = long_runs(40)
+    network, runner = read_automaton(model, task, 40)
+    tried = Attempts(margins_asked(network, task, 40, None), runner, [1] * 41, Deadline())
+    tried.see(0, -1.0, (0, 0, *(1,) * 38))
+    tried.shorten()
+    assert tried.wrong == (1,) * 5
+    tried.worst = {(5, 0): (-1.0, (1,) * 5)}
+    tried.shorten()
+    wrong = {length for (length, _), (margin, _) in tried.worst.items() if margin < 0}
+    assert wrong >= {5, 6, 7, 9, 13, 21, 37}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_signs_and_worst_strings_are_those_of_brute_force(shape: dict[str, Any]) -> None:
+    task = cumulative_sum()
+    model = random_model(task, 0, 0.5, d_vocab_out=3, **shape)
+    signs = certify_language(model, task, range(1, 5), until="signs")
+    whole = certify_language(model, task, range(1, 5), until="likeliest")
+    for row, exact in zip(signs.by_length, whole.by_length, strict=True):
+        margin = brute(model, task, row.length)
+        assert row.margin is not None
+        assert row.margin.low <= margin.min() <= row.margin.high + 1e-9
+        assert (row.margin.low > 0) == (margin.min() > 0)
+        assert (row.margin.high < 0) == (margin.min() < 0)
+        assert exact.worst is not None
+        strings = [string for string, _ in every(task, row.length)]
+        assert margin[strings.index(exact.worst.tokens)] == pytest.approx(margin.min(), abs=1e-9)
+        assert exact.worst.margin == pytest.approx(margin.min(), abs=1e-9)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_what_bounds_all_that_there_was_no_time_for_is_no_margin_above(
+    shape: dict[str, Any],
+) -> None:
+    task = cumulative_sum()
+    for seed in range(3):
+        model = random_model(task, seed, 1.0, d_vocab_out=3, **shape)
+        network, _ = read_automaton(model, task, 4)
+        margins = margins_asked(network, task, 4, None)
+        floor = min(margins.floor(answer, 4) for answer in range(3))
+        assert says(task, 4)
+        assert -np.inf < floor <= min(brute(model, task, n).min() for n in range(1, 5))
+
+
+def test_what_was_decided_before_a_limit_is_kept() -> None:
+    """No time for most lengths: some are proved, and nothing is said to lie at -inf."""
+    task = cumulative_sum()
+    model = random_model(task, 0, 0.0, d_vocab_out=3, n_ctx=30)
+    mean_to_class(model, task, threshold=1 / 121)
+    with by_work():
+        found = certify_language(model, task, range(1, 31), time_limit=0.1)
+    assert found.status == "open"
+    assert "in time" in found.reason
+    assert 0 < sum(row.decided for row in found.by_length) < 30
+    for row in found.by_length:
+        assert row.margin is not None
+        assert row.margin.low > -np.inf
+        assert row.worst is not None

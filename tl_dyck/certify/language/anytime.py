@@ -1,0 +1,208 @@
+"""What is decided first: errors, then the sign of each answer, then least margins, then counts.
+
+Every length and answer is a question by itself. Each is first asked for a short time, so that a
+hard one keeps no easy one waiting; what is open is then asked again, for longer. What was found
+before a limit stays.
+
+Knows: the order in which an automaton's strings are decided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import final
+
+import numpy as np
+
+from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.exact.loss_counts import Losing
+from tl_dyck.certify.language.attempts import Attempts
+from tl_dyck.certify.language.automata import NOTHING, TOLERANCE, Least, Margins
+from tl_dyck.certify.language.runner import Runner
+
+UNTIL = ("refuted", "signs", "likeliest", "counted")
+"""What may be asked for, in the order in which it becomes known."""
+
+_PROBED = 5
+"""Lengths that are asked before all others: the shortest, the longest, and some between."""
+
+_SLICES = (1.0, 8.0, 64.0, math.inf)
+"""Seconds after which an open question waits for the others, for it begins anew."""
+
+
+@final
+class Anytime:
+    """What is known of each length and answer.
+
+    Args:
+        margins: what must be positive.
+        runner: the model.
+        asking: how many strings of each length are asked for something.
+        lengths: of which that is to be known, ascending; none but those that ask.
+        deadline: when to stop.
+        tell: is told the share of the work done.
+
+    Attributes:
+        known: of each length, of each answer that is asked for there.
+        counts: of each length that was counted, how many are wrong.
+        attempts: what was run first.
+    """
+
+    def __init__(
+        self,
+        margins: Margins,
+        runner: Runner,
+        asking: Sequence[int],
+        lengths: Sequence[int],
+        deadline: Deadline,
+        tell: Callable[[float], None],
+    ) -> None:
+        self.margins, self.deadline, self.tell = margins, deadline, tell
+        self.numbers = {length: self._numbers(length) for length in lengths}
+        self.known = {
+            length: {each: Least(-math.inf, answer=each, ended=False) for each in numbers}
+            for length, numbers in self.numbers.items()
+        }
+        self.counts: dict[int, Losing] = {}
+        of_these = [number if length in self.known else 0 for length, number in enumerate(asking)]
+        self.attempts = Attempts(margins, runner, of_these, deadline)
+
+    def decide(self, until: str) -> None:
+        """Find out what is asked for, in time."""
+        order = UNTIL.index(until)
+        passes = (self._try, self._signs, self._margins, self._count)[: max(order, 1) + 1]
+        for done, each in enumerate(passes):
+            if self.deadline.passed or (until == "refuted" and self.is_refuted):
+                break
+            each(first=until == "refuted")
+            self.tell((done + 1) / (len(passes) + 1))
+        self._bound()
+        self.tell(1.0)
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether an error is known."""
+        return any(each.high < 0 for of in self.known.values() for each in of.values())
+
+    def least(self, length: int) -> Least:
+        """Of all answers of a length."""
+        found = Least()
+        for each in self.known[length].values():
+            found.low = min(found.low, each.low)
+            found.see(each.high, each.string, each.answer)
+        return found
+
+    def wrong(self, length: int) -> Losing:
+        """At least and at most so many strings of a length are wrong."""
+        if length in self.counts:
+            return self.counts[length]
+        of = self.known[length].values()
+        doubtful = sum(self.numbers[length][each.answer] for each in of if not each.low > 0)
+        return Losing(sum(each.high < 0 for each in of), doubtful)
+
+    # ------------------------------------------------------------------ the passes
+
+    def _try(self, *, first: bool) -> None:
+        """Look for errors: among strings that are run, and at some lengths by bounds."""
+        self.attempts.draw()
+        self._see_attempts()
+        if self.is_refuted or len(self.known) < 2:
+            return
+        lengths = list(self.known)
+        places = np.linspace(0, len(lengths) - 1, _PROBED).round().astype(int)
+        seconds = 1.0 / _PROBED
+        for length in sorted({lengths[place] for place in places.tolist()}):
+            self._ask(length, seconds, decide=True)
+            lost = self.least(length)
+            if lost.high < 0 and lost.string is not None:
+                self.attempts.see(lost.answer, lost.high, lost.string)
+                self.attempts.shorten()
+                self._see_attempts()
+                return
+
+    def _see_attempts(self) -> None:
+        """Of the worst strings that were run, the margins of the weights as real numbers."""
+        by_answer: dict[int, list[tuple[int, ...]]] = {}
+        least: dict[int, float] = {}
+        for (length, _), (margin, _) in self.attempts.worst.items():
+            least[length] = min(margin, least.get(length, math.inf))
+        for (length, answer), (margin, string) in self.attempts.worst.items():
+            if margin < 0 or margin == least[length]:  # others say little
+                by_answer.setdefault(answer, []).append(string)
+        for answer, strings in by_answer.items():
+            read = self.margins.network.least_of(strings, self.margins.objectives(answer))
+            for string, high in zip(strings, read.upper.tolist(), strict=True):
+                self.known[len(string)][answer].see(high, string, answer)
+
+    def _signs(self, *, first: bool) -> None:
+        for seconds in _SLICES:
+            for length in self.known:
+                self._ask(length, seconds, decide=True)
+                if self.deadline.passed or (first and self.is_refuted):
+                    return
+
+    def _margins(self, *, first: bool) -> None:
+        for of in self.known.values():
+            for each in of.values():
+                each.ended = False
+        for seconds in _SLICES:
+            for length in self.known:
+                self._ask(length, seconds, decide=False)
+                if self.deadline.passed:
+                    return
+
+    def _ask(self, length: int, seconds: float, *, decide: bool) -> None:
+        """Ask what is open of a length, each answer for some seconds."""
+        for answer, known in self.known[length].items():
+            high = self.least(length).high
+            # of answers that are right only what is less than the least of all is looked for
+            below = max(high, 0.0) if known.high >= 0 else math.inf
+            settled = known.low > 0 if decide else known.low >= min(below, known.high) - _off(high)
+            if decide and high < 0:
+                return  # the length is refuted
+            if known.ended or settled:
+                continue
+            if self.deadline.passed:
+                return
+            limit = Deadline.after(min(seconds, self.deadline.left))
+            found = self.margins.least_of(
+                answer, length, limit, decide=decide, below=below, string=known.string
+            )
+            known.low, known.ended = max(known.low, found.low), found.ended
+            known.see(found.high, found.string, answer)
+
+    def _count(self, *, first: bool) -> None:
+        for length in self.known:
+            if self.least(length).high < 0 and not self.deadline.passed:
+                self.counts[length] = self._counted(length)
+
+    def _counted(self, length: int) -> Losing:
+        """How many strings of a length are wrong, state by state."""
+        doubtful = [each.answer for each in self.known[length].values() if not each.low > 0]
+        asking = np.flatnonzero(np.isin(self.margins.answers.answer, doubtful)).tolist()
+        each = [self.margins.wrong(length, state, self.deadline) for state in asking]
+        return Losing(*np.array(each, dtype=object).sum(0))
+
+    def _numbers(self, length: int) -> dict[int, int]:
+        """How many strings of a length ask for each answer."""
+        answers = self.margins.answers
+        numbers = answers.numbers(length)
+        asked = np.flatnonzero((answers.answer != NOTHING) & (numbers > 0))
+        found: dict[int, int] = {}
+        for state in asked.tolist():
+            answer = int(answers.answer[state])
+            found[answer] = found.get(answer, 0) + int(numbers[state])
+        return dict(sorted(found.items()))
+
+    def _bound(self) -> None:
+        """Of what there was no time for: what the sizes of all that occurs come to."""
+        for of in self.known.values():
+            for answer, known in of.items():
+                if known.low == -math.inf:
+                    known.low = self.margins.floor(answer, max(self.known))
+
+
+def _off(value: float) -> float:
+    """How far apart two bounds may be and still be one."""
+    return TOLERANCE * max(1.0, abs(value)) if math.isfinite(value) else 0.0
