@@ -20,7 +20,7 @@ NO_PROSE = r"(?ms)^(`{3,}).*?^\1`*$|<!-- table.*?<!-- /table -->|<!--.*?-->|^   
 
 def sentences(text: str) -> list[str]:
     """The sentences of a page, a cell of a table at a time; code in a line counts as a word."""
-    text = re.sub(r"`[^`]*`", "`", re.sub(NO_PROSE, "\n\n", text))
+    text = re.sub(r"(`+)[^`]*\1", "`", re.sub(NO_PROSE, "\n\n", text))
     text = re.sub(r"(?m)^(\||- |#+ )", r"\n\n\1", text)
     blocks = [" ".join(block.split()) for block in re.split(r"\n\s*\n", text)]
     cells = [
