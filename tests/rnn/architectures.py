@@ -16,6 +16,7 @@ from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig, in
 
 ROTARY = {"positional_embedding_type": "rotary", "rotary_dim": 4}
 RMS = {"normalization_type": "RMS"}
+PARALLEL = {"parallel_attn_mlp": True}
 GATED = {"gated_mlp": True, "act_fn": "silu"}
 
 #: Options by the row of the page's table that they are of.
@@ -42,6 +43,13 @@ ARCHITECTURES: dict[str, dict[str, dict[str, Any]]] = {
     "QK norms": {"RMS": {"use_qk_norm": True}},
     "soft cap of scores": {"2": {"attn_scores_soft_cap": 2.0}},
     "soft cap of logits": {"2": {"output_logits_soft_cap": 2.0}},
+    "attention and MLP in parallel": {
+        "GPT-NeoX": ROTARY | PARALLEL,
+        "gated": RMS | ROTARY | GATED | PARALLEL,
+    },
+    "sliding window": {
+        "n_ctx": {"use_local_attn": True, "attn_types": ["local"], "window_size": 10},
+    },
     "several of these": {
         "Llama": RMS | ROTARY | GATED | {"n_key_value_heads": 1},
         "Qwen3": RMS | ROTARY | GATED | {"n_key_value_heads": 1, "use_qk_norm": True},

@@ -153,14 +153,18 @@ OUTPUTS = (None, 6, 2, 3, 5, 4, None, 1, 0)
 
 
 @pytest.mark.parametrize("outputs", [None, OUTPUTS])
-@pytest.mark.parametrize("row", ["Llama", "Qwen3"])
+@pytest.mark.parametrize("row", ["Llama", "Qwen3", "GPT-NeoX"])
 def test_ids_of_its_own_are_named_at_the_export(
     row: str, outputs: tuple[int | None, ...] | None
 ) -> None:
+    kind = "attention and MLP in parallel" if row == "GPT-NeoX" else "several of these"
+    if (kind, row) not in named():
+        kind, row = "several of these", "Llama"
+    check_ids(built(kind, row, d_vocab=7, d_vocab_out=len(outputs or range(7))), outputs)
+
+
+def check_ids(model: Any, outputs: tuple[int | None, ...] | None) -> None:
     """Every prefix through the model in its own ids: right ones, sets, and how many are wrong."""
-    if ("several of these", row) not in named():
-        row = "Llama"
-    model = built("several of these", row, d_vocab=7, d_vocab_out=len(outputs or range(7)))
     task = load_task("dyck-2-4")
     ids = Vocabulary(task.language, THEIRS[:4], bos=1, padding=0)
     rnn = export_rnn(model, vocabulary=ids, outputs=outputs)
@@ -235,6 +239,8 @@ def test_what_checkers_do_not_know_has_no_proof(tmp_path: Path) -> None:
     for name, value in export_rnn(model).config.beyond.items():
         with pytest.raises(ProofError, match=f"^{name} is "):
             need_plain({**plain, name: value})
+    with pytest.raises(ProofError, match=r"^parallel is "):
+        need_plain({**plain, "parallel": True})
 
 
 @pytest.mark.parametrize(("row", "name"), [("RMSNorm", "RMS"), ("grouped queries", "one group")])
@@ -251,6 +257,7 @@ def test_what_becomes_a_plain_network_has_proofs(row: str, name: str, tmp_path: 
     [
         ("positions='rotary', but state='none'", {"positions": "rotary"}),
         ("gated=True, but there is no MLP", {"gated": True}),
+        ("parallel=True, but there is no MLP", {"parallel": True}),
         ("unknown positions 'rotaries'", {"positions": "rotaries"}),
     ],
 )
@@ -282,10 +289,32 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "Qwen3": ("Qwen3", GROUPS),
     "GPT-NeoX": ("GPTNeoX", {"use_parallel_residual": False}),
 }
+#: What is kept of two parts at once, or of tables: with sizes by the names of each.
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "GPT-NeoX, parallel": ("GPTNeoX", {}),
+    "GPT-J": (
+        "GPTJ",
+        {"n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 10, "rotary_dim": 2, "n_inner": 7},
+    ),
+    "Falcon": ("Falcon", {"ffn_hidden_size": 7}),
+    "Falcon, two norms": (
+        "Falcon",
+        {"ffn_hidden_size": 7, "new_decoder_architecture": True, "num_kv_heads": 1},
+    ),
+    "Phi": ("Phi", {"partial_rotary_factor": 0.5}),
+    "Cohere": ("Cohere", {"num_key_value_heads": 1}),
+    "OPT": ("OPT", {"ffn_dim": 7, "word_embed_proj_dim": 8}),
+    "Mistral, wide window": ("Mistral", GROUPS | {"sliding_window": 10}),
+}
 NOT_KNOWN: dict[str, tuple[str, dict[str, Any], str]] = {
-    "Gemma 2": ("Gemma2", GROUPS, r"blocks\.0\.ln1_post"),
-    "parallel": ("GPTNeoX", {}, "attention and MLP in parallel"),
-    "Gemma": ("Gemma", GROUPS, "a part that its options do not name"),
+    "Gemma 2": ("Gemma2", GROUPS, r"blocks\.0\.ln1_post: norms behind attention and MLP"),
+    "OLMo 2": ("Olmo2", {}, r"blocks\.0\.ln1_post: norms behind attention and MLP"),
+    "Gemma": ("Gemma", GROUPS, "embeddings times the root of d_model"),
+    "Mistral": ("Mistral", GROUPS | {"sliding_window": 9}, "a sliding window that is less than"),
+    "Mixtral": ("Mixtral", GROUPS | {"num_local_experts": 2}, "a mixture of experts"),
+    "Bloom": ("Bloom", {"n_layer": 1, "n_head": 2}, "a norm behind the embedding"),
+    "Falcon, ALiBi": ("Falcon", {"ffn_hidden_size": 7, "alibi": True}, "rounded to bfloat16"),
+    "OPT": ("OPT", {"ffn_dim": 7, "do_layer_norm_before": False}, "do_layer_norm_before=False"),
 }
 
 
@@ -298,7 +327,7 @@ def bridge(family: str, options: dict[str, Any], folder: Path) -> Any:
     config = getattr(transformers, f"{family}Config")(**HF | options)
     with torch.random.fork_rng(devices=[]):
         model = getattr(transformers, f"{family}ForCausalLM")(config)
-    draw_normal(model, 2, 0.5).save_pretrained(folder)
+    draw_normal(model, 2, 0.5).eval().save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     return TransformerBridge.boot_transformers(str(folder), hf_model=model, device="cpu")
 
@@ -312,6 +341,16 @@ def test_bridges_of_transformers_are_decided(name: str, tmp_path: Path) -> None:
             model.enable_compatibility_mode()
         assert off(export_rnn(model)(EVERY), model(EVERY)) < 1e-5
         check_edits(model, 1e-4)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_bridges_of_two_parts_at_once_are_decided_in_their_ids(name: str, tmp_path: Path) -> None:
+    family, options = OTHERS[name]
+    model = bridge(family, options | {"vocab_size": 7}, tmp_path)
+    check_ids(model, None)
+    check_edits(model, 1e-4)
+    model.enable_compatibility_mode()
+    assert off(export_rnn(model)(EVERY), model(EVERY)) < 1e-5
 
 
 @pytest.mark.parametrize("name", NOT_KNOWN)

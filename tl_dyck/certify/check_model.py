@@ -168,7 +168,7 @@ def compare_two_layers(facts, arrays, folder, other=None):
 def need_plain(theirs):
     """Raise ProofError if an exported RNN has parts that proofs do not know."""
     parts = {"positions": "standard", "qk_norm": False, "score_cap": None, "gated": False}
-    for name, plain in (parts | {"logit_cap": None}).items():
+    for name, plain in (parts | {"logit_cap": None, "parallel": False}).items():
         need(theirs.get(name, plain) == plain, f"{name} is {theirs.get(name)!a:.40} in the model")
 
 

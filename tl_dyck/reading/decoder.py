@@ -28,7 +28,7 @@ _PARTS = {
 #: What a decoder may be beyond a plain one, by names that accounts which know it give `departures`.
 BEYOND = (
     *("rotary", "alibi", "shortformer", "grouped queries", "QK norms", "cap of scores"),
-    *("gated MLP", "RMSNorm", "cap of logits"),
+    *("gated MLP", "RMSNorm", "cap of logits", "parallel"),
 )
 _IN_SCORES = ("rotary", "alibi", "relative_positional_bias")
 _QUERY = "a key's score then depends on the query's position"
@@ -81,7 +81,7 @@ def _odd_scores(cfg: Any) -> Iterator[tuple[str, str]]:
         yield "", HIDDEN_BOS
     if positions in _IN_SCORES:
         yield positions, f"{positions} positions: {_QUERY}"
-    if getattr(cfg, "use_local_attn", False):
+    if getattr(cfg, "use_local_attn", False) and cfg.window_size < cfg.n_ctx:
         yield "", f"local attention (cfg.window_size={cfg.window_size}): {_QUERY}"
     groups = getattr(cfg, "n_key_value_heads", None)
     if groups not in (None, cfg.n_heads):
@@ -112,7 +112,7 @@ def departures(model: Any, but: Collection[str] = ()) -> Iterator[Departure]:
         normed = getattr(block.attn, "q_norm", None) is not None and "QK norms" not in but
         if turned not in (None, "causal") or normed:
             yield Departure(f"{where}.attn", "attention with norms or a direction of its own")
-        if getattr(cfg, "parallel_attn_mlp", False):
+        if getattr(cfg, "parallel_attn_mlp", False) and "parallel" not in but:
             yield Departure(where, "attention and MLP in parallel (cfg.parallel_attn_mlp)")
         family = getattr(cfg, "original_architecture", None)
         if family in ("OlmoeForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM"):

@@ -6,6 +6,7 @@ not trusted: the exporter runs bridge and RNN side by side.
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -24,13 +25,19 @@ def is_bridge(model: Any) -> bool:
 
 def read_bridge(bridge: Any) -> Any:
     """Configuration and parts, named as those of a HookedTransformer."""
-    cfg, embed = bridge.cfg, bridge.embed
+    cfg, embed, theirs = copy.copy(bridge.cfg), bridge.embed, _config(bridge)
+    if getattr(theirs, "model_type", None) == "falcon":  # of which the bridge says "relu"
+        cfg.act_fn = theirs.activation
     scheme = getattr(cfg, "positional_embedding_type", "standard")
     table = _tensor(getattr(bridge, "pos_embed", None), "W_pos", "weight")
+    if getattr(theirs, "model_type", None) == "opt" and table is not None:
+        table = table[2:]  # rows of padding: the first token has the third
     zeros = _tensor(embed, "W_E", "weight").new_zeros(cfg.n_ctx, cfg.d_model)
     final = "RMS" if getattr(cfg, "final_rms", False) else cfg.normalization_type
     return SimpleNamespace(
         cfg=cfg,
+        theirs=theirs,
+        embed_ln=getattr(bridge, "embed_ln", None),
         blocks=[_block(bridge, block) for block in bridge.blocks],
         embed=SimpleNamespace(W_E=_tensor(embed, "W_E", "weight")),
         # schemes without a table have none, whatever a bridge shows
@@ -51,6 +58,8 @@ def _block(bridge: Any, block: Any) -> Any:
     found: dict[str, Any] = {"attn": _attention(bridge, block.attn)}
     for name in ("ln1", "ln2"):
         found[name] = _norm(getattr(block, name, None), cfg.normalization_type)
+    if getattr(cfg, "parallel_attn_mlp", False) and getattr(block, "ln2", None) is None:
+        found["ln2"] = found["ln1"]  # one norm for both
     for name in ("ln1_post", "ln2_post"):  # nobody here knows these: refused by their class
         if getattr(block, name, None) is not None:
             found[name] = getattr(block, name)
@@ -81,6 +90,11 @@ def _attention(bridge: Any, attn: Any) -> Any:
     return _kind("Attention")(**found)
 
 
+def _config(bridge: Any) -> Any:
+    """What `transformers` knows of the model; None if there is nothing."""
+    return getattr(getattr(bridge, "original_model", None), "config", None)
+
+
 def _angles(bridge: Any) -> dict[str, Any]:
     """Cosines and sines, for pairs of neighbours or for halves."""
     n_ctx, weight = bridge.cfg.n_ctx, next(bridge.parameters())
@@ -92,7 +106,13 @@ def _angles(bridge: Any) -> dict[str, Any]:
         if _tensor(module, "inv_freq") is not None:  # those of transformers
             places = torch.arange(n_ctx, device=weight.device)[None]
             cos, sin = module(weight.new_zeros(1, n_ctx, 1), places)
-            return {"rotary_cos": cos[0], "rotary_sin": sin[0], "adjacent": False}
+            halves = bool((cos[..., 0::2] != cos[..., 1::2]).any())
+            return {"rotary_cos": cos[0], "rotary_sin": sin[0], "adjacent": not halves}
+    for module in bridge.modules():
+        table = _tensor(module, "embed_positions")  # GPT-J's: sines, then cosines
+        if table is not None:
+            sin, cos = table[:n_ctx].repeat_interleave(2, -1).chunk(2, -1)
+            return {"rotary_cos": cos, "rotary_sin": sin, "adjacent": True}
     return {}
 
 
@@ -129,6 +149,8 @@ def _unembed(bridge: Any) -> Any:
     weight = _tensor(bridge.unembed, "W_U")
     if weight is None:
         weight = _tensor(bridge.unembed, "weight").T
+    scale = getattr(getattr(bridge, "original_model", None), "logit_scale", None)
+    weight = weight if scale is None else weight * scale  # Cohere's; 1 where it was folded in
     return SimpleNamespace(W_U=weight, b_U=_or_zero(_tensor(bridge.unembed, "b_U"), 0 * weight[0]))
 
 

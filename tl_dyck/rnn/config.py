@@ -30,6 +30,7 @@ _PLAIN = {
     "score_cap": None,
     "gated": False,
     "logit_cap": None,
+    "parallel": False,
 }
 
 
@@ -94,6 +95,7 @@ class RNNConfig(Configuration):
         gated: whether the MLP is act(x W_gate + b_gate) * (x W_in + b_in) + b_post, elementwise,
             before W_out.
         logit_cap: the same as score_cap, of logits.
+        parallel: whether the MLP reads the embedding, as attention does, and not the sum of both.
     """
 
     d_model: int = _whole()
@@ -126,6 +128,7 @@ class RNNConfig(Configuration):
     score_cap: float | None = number(None, above=True)
     gated: bool = False
     logit_cap: float | None = number(None, above=True)
+    parallel: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -280,6 +283,8 @@ def _check(c: RNNConfig) -> None:
         raise ValueError(f"positions={c.positions!r}, but state={c.state!r} counts none.")
     if c.gated and c.d_mlp is None:
         raise ValueError("gated=True, but there is no MLP: d_mlp is None.")
+    if c.parallel and (c.d_mlp is None or c.ln_mid is not None or not c.residual):
+        raise ValueError("parallel=True, but there is no MLP beside the attention.")
     if type(c.model_name) is not str:
         raise ValueError(f"model_name must be a string, not {c.model_name!r}.")
     if type(c.residual) is not bool:

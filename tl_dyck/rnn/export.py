@@ -225,6 +225,7 @@ def _configuration(
         qk_norm="q_norm_w" in weights,
         score_cap=_cap(cfg, "attn_scores_soft_cap"),
         gated="W_gate" in weights,
+        parallel=has_mlp and bool(getattr(cfg, "parallel_attn_mlp", False)),
         logit_cap=_cap(cfg, "output_logits_soft_cap") if _is_last(model, index) else None,
         **text,
     )

@@ -179,7 +179,8 @@ class TwoLayerRNN(StateMachine):
         """Logits from r_L and the attention's output z^h = N^h / Z^h.
 
         a = Σ_h z^h W_O^h + b_O;  a ← LN_C(a) (Eq. 6);  m = r + a, or a alone;
-        m ← LN_C(m) (Eq. 49);  m ← m + MLP(ln2(m));  logits = ln_final(m) W_U + b_U.
+        m ← LN_C(m) (Eq. 49);  m ← m + MLP(ln2(m)), or in a parallel block m + MLP(ln2(r));
+        logits = ln_final(m) W_U + b_U.
         Steps the model does not have are left out.
         """
         self._check_width("r", r, self.config.d_model)
@@ -191,7 +192,8 @@ class TwoLayerRNN(StateMachine):
         if self.config.ln_mid is not None:
             resid = unit_norm(resid, self.config.ln_mid)
         if self.config.act_fn is not None:
-            normed, act = self._norm("ln2", resid), ACTIVATIONS[self.config.act_fn]
+            read = r if self.config.parallel else resid
+            normed, act = self._norm("ln2", read), ACTIVATIONS[self.config.act_fn]
             pre = normed @ self.W_in + self.b_in
             if self.config.gated:
                 hidden = act(normed @ self.W_gate + self.b_gate) * pre + self.b_post

@@ -5,7 +5,7 @@ Reads a model by attribute only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -24,6 +24,40 @@ class ExportMismatchError(UnsupportedModelError):
     """The model computes something else than its parts say, so their RNN is not equivalent."""
 
 
+def _theirs(model: Any, name: str) -> Any:
+    """An option that `transformers` knows of a bridge's model, or the model's configuration."""
+    found = getattr(getattr(model, "theirs", None), name, None)
+    return getattr(model.cfg, name, None) if found is None else found
+
+
+def _has_post_norms(model: Any) -> bool:
+    after = any(
+        getattr(block, name, None) is not None and not isinstance(getattr(block, name), nn.Identity)
+        for block in model.blocks
+        for name in ("ln1_post", "ln2_post")
+    )
+    return after and hasattr(model, "theirs")
+
+
+#: Layers of which no RNN is known, though their parts look as if: where, in what, and who has it.
+REFUSED: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("blocks.0.ln1_post", "norms behind attention and MLP (as in Gemma 2 and OLMo 2)",
+     _has_post_norms),
+    ("blocks.0.ln1_post", "norms behind attention and MLP (do_layer_norm_before=False)",
+     lambda model: _theirs(model, "do_layer_norm_before") is False),
+    ("blocks.0.mlp", "a mixture of experts (as in Mixtral)",
+     lambda model: bool(_theirs(model, "num_experts"))),
+    ("blocks.0.attn", "a sliding window that is less than n_ctx",
+     lambda model: (_theirs(model, "sliding_window") or model.cfg.n_ctx) < model.cfg.n_ctx),
+    ("embed", "a norm behind the embedding of a bridge (as in Bloom)",
+     lambda model: getattr(model, "embed_ln", None) is not None),
+    ("embed", "embeddings times the root of d_model (as in Gemma)",
+     lambda model: _theirs(model, "model_type") in ("gemma", "gemma2", "gemma3_text")),
+    ("blocks.0.attn", "ALiBi that is rounded to bfloat16 (as in Falcon)",
+     lambda model: bool(_theirs(model, "alibi"))),
+)  # fmt: skip
+
+
 def refuse_unsupported(model: Any, n_layers: int = 1) -> None:
     """Refuse a model of which `export_rnn` makes no RNN, or of another number of layers."""
     refuse_foreign(model)
@@ -36,6 +70,9 @@ def refuse_unsupported(model: Any, n_layers: int = 1) -> None:
             "other tokens and is no function of one token and its state; certify_language takes "
             "models of any number of layers."
         )
+    for where, what, found in REFUSED:
+        if found(model):
+            _refuse(where, f"{what}; no RNN is known of a model with that.")
     embed = model.embed
     if not hasattr(embed, "W_E") and not (hasattr(embed, "table") and hasattr(embed, "language")):
         _refuse(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Protocol, final
 
@@ -80,6 +81,10 @@ class Network:
             rnn = copy.deepcopy(rnn).to(device="cpu", dtype=torch.float64)
         self.rnn = rnn
         self.config = rnn.config
+        if rnn.config.parallel:  # its MLP is in what symbols hand on
+            self.config = replace(
+                rnn.config, d_mlp=None, act_fn=None, ln2=None, gated=False, parallel=False
+            )
         self.below = below
         self.numbers = OfBalls(rnn)
 
@@ -120,7 +125,7 @@ class Network:
 
     def norm(self, name: str, x: Ball) -> Ball:
         """ln1, ln2 or ln_final."""
-        kind = getattr(self.config, name)
+        kind = getattr(self.rnn.config, name)
         if kind is None:
             return x
         x = layer_norm(x, self.config.eps)
@@ -140,7 +145,10 @@ class Network:
         r = Ball(
             embedded, np.asarray(UNIT * abs(embedded), dtype=np.float64)
         )  # at most one addition: W_E + W_pos
-        return SymbolTable(self.numbers, tokens, states, r, self.norm("ln1", r))
+        attended = self.norm("ln1", r)
+        if self.rnn.config.parallel:
+            r = self._with_mlp(r, r)
+        return SymbolTable(self.numbers, tokens, states, r, attended)
 
     def attention_output(self, z: Ball) -> Ball:
         """Σ_h z^h W_O^h + b_O, from z as [..., H * d_head]."""
@@ -158,16 +166,21 @@ class Network:
         if self.config.ln_mid is not None:
             resid = unit_norm(resid, self.config.ln_mid)
         if self.config.act_fn is not None:
-            resid = resid.plus(self.affine(self.hidden(self.norm("ln2", resid)), "out"))
+            resid = self._with_mlp(resid, resid)
         return self.norm("ln_final", resid)
+
+    def _with_mlp(self, resid: Ball, read: Ball) -> Ball:
+        """Resid + MLP(ln2(read))."""
+        return resid.plus(self.affine(self.hidden(self.norm("ln2", read)), "out"))
 
     def hidden(self, normed: Ball) -> Ball:
         """The MLP's hidden layer, of what it reads."""
-        assert self.config.act_fn is not None
+        config = self.rnn.config
+        assert config.act_fn is not None
         pre = self.affine(normed, "in")
-        if not self.config.gated:
-            return activation(pre, self.config.act_fn)
-        gate = activation(self.affine(normed, "gate"), self.config.act_fn)
+        if not config.gated:
+            return activation(pre, config.act_fn)
+        gate = activation(self.affine(normed, "gate"), config.act_fn)
         return gate.times(pre).plus(self.weight("b_post"))
 
     def largest_read(self, table: SymbolTable, last: IntArray) -> Ball:
