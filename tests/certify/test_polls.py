@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from tl_dyck.certify.proof import NoProofError
 from tl_dyck.certify.spaces import SpaceError
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config
+from tl_dyck.rnn import export_rnn
 from tl_dyck.tasks import DyckTask
 
 TASK = DyckTask(name="d", n_types=2, max_depth=3, train_lengths=(4,), long_lengths=(8, 8))
@@ -118,3 +121,18 @@ def test_a_text_of_many_words_is_refused_before_it_is_read_again_and_again():
         word_space(tokenizer, text, drop=1)
     assert tokenizer.read < 3 * len(text)
     assert len(word_space(tokenizer, text[:499], drop=1).tokens) == 499
+
+
+@pytest.mark.parametrize("tokens", [4000, 16000, 30000])
+def test_of_a_long_string_a_limit_holds_within_a_fifth(
+    monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    """In processor time, which no other program takes; a sweep alone takes 0.3 s and more."""
+    monkeypatch.setattr(deadline, "now", time.process_time)
+    config = get_config("gpt", TASK, n_layers=1, n_ctx=tokens + 9)
+    rnn = export_rnn(build_model(config))
+    text = "[()()]" * (tokens // 6)
+    begun = time.process_time()
+    with contextlib.suppress(CertifyError):  # there is no time to see what is predicted
+        certify(rnn, text, None, "dup:1", time_limit=0.5)
+    assert time.process_time() - begun < 1.2 * 0.5

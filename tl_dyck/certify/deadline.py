@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from tl_dyck.kit.check import check_time_limit
@@ -97,6 +97,10 @@ class Deadline:
             return cls()
         worked = _WORKED.get()
         return cls((now() if worked is None else worked.seconds) + seconds, worked)
+
+    def sooner(self, seconds: float) -> Deadline:
+        """One by which there are so many seconds left, for what is to come after it."""
+        return replace(self, at=self.at - seconds)
 
     @property
     def left(self) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from tl_dyck.certify.certificate import Certificate
-from tl_dyck.certify.deadline import Deadline, OutOfTime
+from tl_dyck.certify.deadline import Deadline, OutOfTime, counts_work
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import Certifier, CertifyError, certifiers
@@ -24,7 +24,7 @@ from tl_dyck.certify.spaces import Edit, PerturbationSpace
 from tl_dyck.certify.transformations import Tokens, as_tokens
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_integer, check_time_limit
-from tl_dyck.kit.environment import made_with, one_thread
+from tl_dyck.kit.environment import collected_later, made_with, one_thread
 from tl_dyck.language import DyckLanguage
 from tl_dyck.reading.inputs import check_reads, hides_bos, unwrapped
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
@@ -34,6 +34,8 @@ _SPENT = 0.05  # of a limit, before a certifier is asked: less is not worth tell
 _SCORE = 5e-8
 """Seconds that a model takes for an attention score of a head: 25 to 50 ns from 1,000 tokens on, on
 an AMD EPYC. A run cannot be stopped, so that one for which there is no time is not begun."""
+_STEP = 5e-6
+"""and an RNN for a token and head: 2 to 5 µs, of 30,000 tokens."""
 _QUICK = 0.1  # seconds that a run may take even then, to see what the model predicts
 _AT_ONCE = 1e-6  # seconds that are left when a certifier is to stop at once
 
@@ -151,24 +153,39 @@ class Asker:
         self, question: SpaceQuestion, tokens: Tokens | str, target: int | str | None
     ) -> Certificate:
         """The certificate of one string; see `certify_edits`."""
+        with collected_later(question.time_limit):
+            return self._answer(question, tokens, target)
+
+    def _answer(
+        self, question: SpaceQuestion, tokens: Tokens | str, target: int | str | None
+    ) -> Certificate:
         started, deadline = time.perf_counter(), Deadline.after(question.time_limit)
         given, string = self.read(tokens), self.without_bos(tokens)
         space, certifier, options = question.space, question.certifier, question.options
         prefix = given[: len(given) - len(string)]
         left = limit = question.time_limit
-        run = self._run_takes(len(string))
+        run, after = self._run_takes(len(string)), 0.0
         try:
             self._check_string(string)
             if limit is not None and run * (1 + (target is None)) > limit:
                 raise OutOfTime
-            self._check(string, space, deadline)
+            self._check(string, space, deadline.sooner(run * (target is None)))
             deadline.check()
+            if limit is not None and not counts_work():
+                after = limit - deadline.left  # the worst string is read as edits in as much time
+                if self.model is not None and run > _QUICK:
+                    run = max(run, self._run_takes_here(string))
+                    if run * (1 + (target is None)) > deadline.left:
+                        raise OutOfTime
         except OutOfTime:
-            return self._out_of_time(question, given, string, target, started)
+            late = run > max(_QUICK, deadline.left)
+            return self._out_of_time(question, given, string, target, started, run * late)
         target = self.target(string, target)
-        # the worst string that is found will be run, too
-        if limit is not None and deadline.left - run < (1 - _SPENT) * limit:
-            left = max(deadline.left - run, _AT_ONCE)
+        after += run  # so is the worst string that is found
+        if limit is not None and (rest := deadline.left - after) < (1 - _SPENT) * limit:
+            if rest < 0 and after > _QUICK:
+                return self._out_of_time(question, given, string, target, started, run)
+            left = max(rest, _AT_ONCE)
         certificate = certifier(self.rnn, string, target, space, time_limit=left, **options)
         if not isinstance(certificate, Certificate):
             raise TypeError(
@@ -202,9 +219,10 @@ class Asker:
         string: tuple[int, ...],
         target: int | str | None,
         started: float,
+        run: float,
     ) -> Certificate:
         """What is known when the time is over before a string was run: nothing."""
-        if target is None and (run := self._run_takes(len(string))) > _QUICK:
+        if target is None and run:
             raise CertifyError(
                 f"the time limit of {question.time_limit} s is too short for a string of "
                 f"{len(string):,} tokens, on which a run of the model takes about {run:.2g} s; "
@@ -225,10 +243,18 @@ class Asker:
         )
 
     def _run_takes(self, length: int) -> float:
-        """About how many seconds the model takes for a string; an RNN hardly any."""
+        """About how many seconds the model takes for a string."""
+        if self.model is None:
+            return float(self.rnn.config.n_heads * length * _STEP)
         config = getattr(unwrapped(self.model), "cfg", None)
         n_heads = getattr(config, "n_layers", 0) * getattr(config, "n_heads", 0)
         return float(n_heads * length**2 * _SCORE)
+
+    def _run_takes_here(self, string: tuple[int, ...]) -> float:
+        """The same on this machine, as busy as it is: from a run of a quarter, a sixteenth."""
+        begun = time.perf_counter()
+        self.logits(string[: len(string) // 4])
+        return 16 * (time.perf_counter() - begun)
 
     def _check_string(self, string: tuple[int, ...]) -> None:
         config = self.rnn.config

@@ -18,12 +18,14 @@ place; one with positions has as many as the string can have grown or shrunk by.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
 
 import numpy as np
 
+from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.symbols import SymbolTable
 from tl_dyck.certify.lattice import Lattice
@@ -58,6 +60,8 @@ class StringGraph:
         arc_bundle: [A].
         arc_start: [n_nodes + 1] arcs of node v are arc_start[v] … arc_start[v + 1] - 1.
         level_nodes: pairs (first node, last node + 1) of each level with arcs, in order of level.
+        deadline: looked at by the clock at each level that is gone through: of a long string a
+            sweep takes tenths of a second, and raises `OutOfTime` in the middle.
     """
 
     lattice: Lattice
@@ -77,6 +81,7 @@ class StringGraph:
     arc_bundle: IntArray
     arc_start: IntArray
     level_nodes: tuple[tuple[int, int], ...]
+    deadline: Deadline = field(default_factory=Deadline)
 
     @property
     def n_bundles(self) -> int:
@@ -112,9 +117,19 @@ class StringGraph:
         """
         return tuple(
             (first + nodes, self.arc_target[arcs], self.arc_bundle[arcs], most)
-            for first, last in reversed(self.level_nodes)
+            for first, last in self.backwards()
             for nodes, arcs, most in side_by_side(self.arc_start[first : last + 1])
         )
+
+    def backwards(self) -> Iterator[tuple[int, int]]:
+        """The levels, the last first, as long as there is time.
+
+        Raises:
+            OutOfTime: the deadline has passed.
+        """
+        for nodes in reversed(self.level_nodes):
+            self.deadline.check_clock()
+            yield nodes
 
     @cached_property
     def bundle_sides(self) -> tuple[Side, ...]:

@@ -225,7 +225,7 @@ def _assemble(network: Network, lattice: Lattice, parts: _Parts, deadline: Deadl
         draft.add(zero + PREFIX, prefix, zero, (root, closed.node(zero, zero), zero), last)
     level = np.concatenate([parts.node_level, np.full(len(prefix_tokens[:1]), -1), closed.levels()])
     finals = closed.node(np.full(lattice.n_codes, lattice.last_level), np.arange(lattice.n_codes))
-    return ordered(network, lattice, symbols, draft, level, int(root[0]), finals)
+    return ordered(network, lattice, symbols, draft, level, int(root[0]), finals, deadline)
 
 
 @final
@@ -303,6 +303,7 @@ def ordered(
     level: IntArray,
     root: int,
     finals: IntArray,
+    deadline: Deadline | None = None,
 ) -> StringGraph:
     """Number nodes by level, arcless ones first; sort arcs by source, emissions by bundle."""
     source, target, arc_bundle = (np.concatenate(part) for part in zip(*draft.arcs, strict=True))
@@ -342,4 +343,5 @@ def ordered(
         arc_bundle=arc_bundle,
         arc_start=np.searchsorted(source, np.arange(n + 1)),
         level_nodes=tuple(zip(cuts.tolist(), [*cuts[1:].tolist(), n], strict=True)),
+        deadline=deadline or Deadline(),
     )

@@ -173,6 +173,7 @@ def _to_go(graph: StringGraph, bundles: Array) -> Array:
     to_go = np.full((graph.n_nodes, bundles.shape[1]), np.inf)
     to_go[graph.finals] = 0.0
     for nodes, target, bundle, most in graph.levels_up:
+        graph.deadline.check_clock()
         through = to_go.take(target, axis=0)
         through += bundles.take(bundle, axis=0)
         to_go[nodes] = _of_each(through, most, np.minimum)
@@ -218,7 +219,7 @@ def count_paths(graph: StringGraph, groups: IntArray, allowed: BoolArray | None 
     _close(graph, bundles, groups, 0.0)
     to_go = np.zeros((graph.n_nodes, len(groups)))
     to_go[graph.finals] = 1.0
-    for first, last in reversed(graph.level_nodes):
+    for first, last in graph.backwards():
         start, end = graph.arc_start[first], graph.arc_start[last]
         through = to_go.take(graph.arc_target[start:end], axis=0)
         through *= bundles.take(graph.arc_bundle[start:end], axis=0)
@@ -330,7 +331,7 @@ def live(
     bundles = np.logical_or.reduceat(allowed, graph.bundle_start[:-1]) & ~closed
     ends, begun = np.zeros((2, graph.n_nodes), dtype=bool)
     ends[graph.finals], begun[graph.root] = True, True
-    for first, last in reversed(graph.level_nodes):
+    for first, last in graph.backwards():
         start, end = graph.arc_start[first], graph.arc_start[last]
         through = ends[graph.arc_target[start:end]] & bundles[graph.arc_bundle[start:end]]
         ends[first:last] = np.logical_or.reduceat(through, graph.arc_start[first:last] - start)

@@ -92,10 +92,13 @@ class Search:
         """Search until done or out of time."""
         groups = np.arange(len(self.graph.groups))
         every = np.arange(len(self.unembedding))
+        counts = np.ones(len(groups))  # if there is no time to count
+        with contextlib.suppress(OutOfTime):
+            counts = count_paths(self.graph, groups)
         # a group may have lost all its strings to the budgets
         self.open = [
             Part(-math.inf, next(self._numbers), group, None, every, count)
-            for group, count in enumerate(count_paths(self.graph, groups).tolist())
+            for group, count in enumerate(counts.tolist())
             if count
         ]
         batch: list[Part] = []
