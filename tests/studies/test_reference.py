@@ -45,7 +45,6 @@ def test_a_reference_model_measures_the_same_on_every_machine(study):
     assert repeats(study, "minimal-onehot", 3)["accuracy"] == 1
 
 
-@pytest.mark.bits
 @pytest.mark.slow
 def test_all_of_them_measure_the_same(study):
     for row in study.models.itertuples():
