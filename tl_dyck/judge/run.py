@@ -19,7 +19,7 @@ from tl_dyck.judge.scores import ask, oracle_rows, score_table
 from tl_dyck.judge.suites import SUITES, Suite
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError
-from tl_dyck.kit.environment import one_thread
+from tl_dyck.kit.environment import DISTRIBUTION, one_thread
 from tl_dyck.kit.files import sha256
 from tl_dyck.kit.records import TableColumns, read_table, write_tables
 from tl_dyck.kit.registry import unknown_name
@@ -147,7 +147,7 @@ class Judgement:
 
     def cite(self) -> str:
         """A sentence with suite, digest and version for a paper in LaTeX, and a BibTeX entry."""
-        version = str(self.environment.get("versions", {}).get("tl-dyck", "of unknown version"))
+        version = str(self.environment.get("versions", {}).get(DISTRIBUTION, "of unknown version"))
         return citation(self.suite, self.sizes, self.digest, version)
 
     def _own(self, own: str | Sequence[str]) -> list[str]:

@@ -19,10 +19,20 @@ from joblib import cpu_count
 
 from tl_dyck.kit.check import shown
 
+DISTRIBUTION = "tl-dyck"  # what `pip` calls this package
+
 
 def environment() -> dict[str, Any]:
     """Versions and hardware, for the record."""
-    packages = ("tl-dyck", "torch", "transformer_lens", "numpy", "pandas", "plotly", "circuitsvis")
+    packages = (
+        DISTRIBUTION,
+        "torch",
+        "transformer_lens",
+        "numpy",
+        "pandas",
+        "plotly",
+        "circuitsvis",
+    )
     return {
         "versions": {name: importlib.metadata.version(name) for name in packages},
         "python": platform.python_version(),

@@ -35,7 +35,8 @@ def test_the_checkers_import_numpy_and_each_other_alone(module):
 
 @pytest.mark.parametrize(("module", "most"), [(check_language, 390), (check_edits, 560)])
 def test_a_checker_stays_as_short_as_is_said(module, most):
-    assert len(Path(module.__file__).read_text(encoding="utf-8").splitlines()) <= most
+    lines = Path(module.__file__).read_text(encoding="utf-8").splitlines()
+    assert sum(not line.lstrip().startswith("#") for line in lines) <= most  # comments are welcome
 
 
 def test_the_checkers_stand_by_themselves(proof, tmp_path):
