@@ -22,10 +22,10 @@ _MADE = {
     "backup": ("backup", 2, {}),  # at least four heads
     "stack": ("stack", 6, {"n_heads": 3, "n_layers": 1}),  # positions, with a partner
     "balanced": ("balanced", 8, {"n_types": 3, "max_depth": 2}),  # with a partner
-    "trained": ("trained", 0, {"block": "gpt"}),  # LayerNorm before attention and at the end
+    "trained": ("trained", 0, {"block": "gpt", "n_heads": 2, "max_depth": 2}),  # LayerNorm, twice
     "twins": ("twins", 1, {}),  # four layers, with a partner
-    "post-norm": ("post-norm", 1, {"n_heads": 2}),  # two layers, as the next one
-    "pre-norm": ("pre-norm", 1, {"n_heads": 2}),
+    "post-norm": ("post-norm", 5, {"n_heads": 2}),  # two layers, as the next one
+    "pre-norm": ("pre-norm", 5, {"n_heads": 2}),
     "features": ("features", 0, {}),
     "two heads": ("balanced", 0, {"n_heads": 2, "n_layers": 1, "n_types": 2, "max_depth": 2}),
     "exact": ("balanced", 0, {**_ALONE, "max_depth": 3, "drift": 0.0}),
