@@ -69,6 +69,7 @@ HERE: dict[str, set[str]] = {
     "judge.score_heads.kinds": NOTHING,
     "probes.variation_of_patterns.text": NOTHING,
     "adopt.outputs": NOTHING,  # logits that are of no token: classes
+    "Vocabulary.orders.outputs": NOTHING,
     "text.SentencesMeasurement.n_interval": {"zero"},
     "text.CertifiedSentences.certificates": NOTHING,
     "text.TextConfig.n_classes": {"huge"},  # no model is made yet

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import pandas as pd
 from typing_extensions import Unpack
 
+from tl_dyck.estimates import interval_words
 from tl_dyck.judge.cases import sealed_case, with_key
 from tl_dyck.judge.cheats import bounds, norms, norms_along
 from tl_dyck.judge.code import code_digest
@@ -141,8 +142,8 @@ class Judgement:
         Raises:
             UnknownNameError: no such method.
         """
-        level = self.scores["level"].iloc[0]
-        note = f"AUROC [{level:.0%} bootstrap interval over cases]; {self.suite}, {self.digest}"
+        said = interval_words(self.scores.rename(columns={"auroc_low": "low"}), over="cases")
+        note = f"AUROC, {said}; {self.suite}, {self.digest}"
         return scores_latex(self.scores, self.order(), self._own(own), note)
 
     def cite(self) -> str:
