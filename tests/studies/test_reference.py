@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tl_dyck import certify_language, load_pretrained
 from tl_dyck.kit.addresses import REFERENCE_FOLDER, address_of, beside, split_address
@@ -15,8 +16,8 @@ from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.report.study import _other_seeds
 from tl_dyck.runs.saved import find_models
 from tl_dyck.studies import Study, load_study
-from tl_dyck.studies.measurement import behaviour
-from tl_dyck.studies.results import reference_means
+from tl_dyck.studies.measurement import attention_on, behaviour
+from tl_dyck.studies.results import _reference, reference_means
 
 # Of 67,000 closing brackets a model closes, one may be so near a tie that another CPU rounds it the
 # other way; pages print tenths of a percent.
@@ -31,6 +32,8 @@ def study() -> Study:
 def repeats(study: Study, family: str, seed: int) -> dict[str, Any]:
     """What the study kept of a model, beside the same measured here and now."""
     model = load_pretrained(f"reference:{family}/seed-{seed}")
+    patterns = attention_on(model, study.task.language.probe_string)  # variation is of these
+    torch.testing.assert_close(patterns, study.patterns(family, seed), atol=1e-5, rtol=0)
     found, _ = behaviour(model, study.task, study.config.measurement, seed)
     rows = study.models[(study.models["family"] == family) & (study.models["seed"] == seed)]
     kept = rows.iloc[0]
@@ -51,14 +54,24 @@ def test_all_of_them_measure_the_same(study):
         repeats(study, row.family, row.seed)
 
 
-@pytest.mark.bits
-def test_what_is_decided_of_one_is_the_same_on_every_machine(study):
-    row = study.languages[study.languages["family"] == "minimal-onehot"].iloc[0]
-    model = load_pretrained(f"reference:minimal-onehot/seed-{row.seed}")
+def decides(study: Study, row: Any) -> None:
+    """Every prefix of a model, as the study kept it."""
+    model = load_pretrained(f"reference:{row.family}/seed-{row.seed}")
     decided = certify_language(model, study.task, int(row.length))
     assert (decided.status, decided.proved_to) == (row.status, row.proved_to)
     assert decided.accuracy.low == pytest.approx(row.accuracy_low, abs=1e-9)
     assert decided.likeliest.text == row.likeliest
+
+
+@pytest.mark.bits
+def test_what_is_decided_of_one_is_the_same_on_every_machine(study):
+    decides(study, study.languages[study.languages["family"] == "minimal-onehot"].iloc[0])
+
+
+@pytest.mark.slow
+def test_what_is_decided_of_all_without_positions_is_the_same(study):
+    for row in study.languages[study.languages["family"] == "minimal-onehot"].itertuples():
+        decides(study, row)
 
 
 def test_each_has_an_address_and_a_message_names_no_path():
@@ -80,6 +93,7 @@ def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
     (tmp_path / "reference").mkdir()
     assert split_address("reference:gpt") == (Path("reference"), "gpt")
     assert split_address("reference") == (Path("reference"), "")
+    assert _reference.__wrapped__().folder == REFERENCE_FOLDER  # a page's means are the package's
 
 
 def test_nothing_is_written_into_the_package():
@@ -97,6 +111,7 @@ def test_a_study_is_held_against_the_reference_models_where_it_asks_the_same(stu
     assert "seconds" not in means["gpt"]
     other = replace(study.config, training=replace(study.config.training, steps=999))
     assert reference_means(replace(study, config=other)) == {}
+    assert reference_means(replace(study, task=replace(study.task, q=0.6))) == {}
     moved = {family: dict(of) for family, of in study.summary["families"].items()}
     moved["gpt"]["accuracy"] = {**moved["gpt"]["accuracy"], "again_high": 0.9}
     outside = str(_other_seeds(replace(study, summary={**study.summary, "families": moved})))

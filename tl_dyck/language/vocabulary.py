@@ -335,6 +335,6 @@ def agreed(vocabulary: Vocabulary | Language, tokenizer: Any) -> Vocabulary:
         if said.get(bracket, token) != token:
             raise VocabularyError(
                 f"the model's tokenizer says that {bracket!r} is id {said[bracket]}, "
-                f"the vocabulary that it is {token}; adopt(model, language) asks the tokenizer"
+                f"the vocabulary that it is {token}; the language in its place asks the tokenizer"
             )
     return vocabulary

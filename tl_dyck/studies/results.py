@@ -7,6 +7,7 @@ which runs are its own, and where it was run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,10 +19,10 @@ import torch
 from torch import Tensor
 
 from tl_dyck.intervals import correlation, mean
-from tl_dyck.kit.addresses import REFERENCE, split_address
+from tl_dyck.kit.addresses import REFERENCE_FOLDER, split_address
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.errors import DyckError
-from tl_dyck.kit.files import CorruptFileError, read_tensors
+from tl_dyck.kit.files import CorruptFileError, read_json, read_tensors
 from tl_dyck.language.checks import BOS_STRING
 from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.store import Store
@@ -327,13 +328,14 @@ def reference_means(study: Study) -> dict[str, dict[str, float]]:
 
     Of a study that trains or measures otherwise there are none: its means are not theirs.
     """
-    reference = _reference()
+    saved = read_json(REFERENCE_FOLDER / "results.json")
 
-    def asked(each: Study) -> dict[str, Any]:
-        fields = each.config.to_dict()
+    def asked(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {name: fields[name] for name in fields if name not in ("families", "seeds")}
 
-    if (asked(reference), reference.task) != (asked(study), study.task):
+    if asked(saved["config"]) != asked(study.config.to_dict()):
+        return {}
+    if DyckTask(**saved["task"]) != study.task:
         return {}
     return {
         family: {
@@ -341,10 +343,10 @@ def reference_means(study: Study) -> dict[str, dict[str, float]]:
             for name, facts in of.items()
             if isinstance(facts, dict) and name != "seconds"  # of another machine
         }
-        for family, of in reference.summary["families"].items()
+        for family, of in _reference().summary["families"].items()
     }
 
 
 @cache
 def _reference() -> Study:
-    return load_study(REFERENCE)
+    return load_study(REFERENCE_FOLDER)  # and not a folder of that name where a user works

@@ -147,7 +147,7 @@ class Network:
         )  # at most one addition: W_E + W_pos
         attended = self.norm("ln1", r)
         if self.rnn.config.parallel:
-            r = self._with_mlp(r, r)
+            r = self._with_mlp(r)
         return SymbolTable(self.numbers, tokens, states, r, attended)
 
     def attention_output(self, z: Ball) -> Ball:
@@ -166,12 +166,12 @@ class Network:
         if self.config.ln_mid is not None:
             resid = unit_norm(resid, self.config.ln_mid)
         if self.config.act_fn is not None:
-            resid = self._with_mlp(resid, resid)
+            resid = self._with_mlp(resid)
         return self.norm("ln_final", resid)
 
-    def _with_mlp(self, resid: Ball, read: Ball) -> Ball:
-        """Resid + MLP(ln2(read))."""
-        return resid.plus(self.affine(self.hidden(self.norm("ln2", read)), "out"))
+    def _with_mlp(self, resid: Ball) -> Ball:
+        """Resid + MLP(ln2(resid))."""
+        return resid.plus(self.affine(self.hidden(self.norm("ln2", resid)), "out"))
 
     def hidden(self, normed: Ball) -> Ball:
         """The MLP's hidden layer, of what it reads."""

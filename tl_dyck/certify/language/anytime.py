@@ -136,20 +136,20 @@ class Anytime:
                 self.known[len(string)][answer].see(high, string, answer)
 
     def _signs(self, *, first: bool) -> None:
-        for seconds in _SLICES:
-            for length in self.known:
-                self._ask(length, seconds, decide=True)
-                if self.deadline.passed or (first and self.is_refuted):
-                    return
+        self._ask_all(decide=True, first=first)
 
     def _margins(self, *, first: bool) -> None:
         for of in self.known.values():
             for each in of.values():
                 each.ended = False
+        self._ask_all(decide=False, first=first)
+
+    def _ask_all(self, *, decide: bool, first: bool) -> None:
+        """Every length, for longer and longer; until there is an error, if the first will do."""
         for seconds in _SLICES:
             for length in self.known:
-                self._ask(length, seconds, decide=False)
-                if self.deadline.passed:
+                self._ask(length, seconds, decide=decide)
+                if self.deadline.passed or (first and self.is_refuted):
                     return
 
     def _ask(self, length: int, seconds: float, *, decide: bool) -> None:

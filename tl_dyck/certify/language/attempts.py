@@ -107,7 +107,7 @@ class Attempts:
         chain = self.margins.answers.chain
         if chain is not None:
             lengths = np.flatnonzero(np.isfinite(chain.log_ways[: self._longest + 1, 0]))
-            for length in sorted({*lengths[lengths > 0][-1:].tolist()}):
+            for length in lengths[lengths > 0][-1:].tolist():  # prefixes are judged, too
                 yield chain.draw(generator.random((_WALKS, length)), length)
 
     def _run(self, strings: Tokens, deadline: Deadline) -> None:
