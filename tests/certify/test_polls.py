@@ -123,16 +123,19 @@ def test_a_text_of_many_words_is_refused_before_it_is_read_again_and_again():
     assert len(word_space(tokenizer, text[:499], drop=1).tokens) == 499
 
 
-@pytest.mark.parametrize("tokens", [4000, 16000, 30000])
+@pytest.mark.parametrize(("tokens", "limit"), [(4000, 1.0), (16000, 1.0), (30000, 2.0)])
 def test_of_a_long_string_a_limit_holds_within_a_fifth(
-    monkeypatch: pytest.MonkeyPatch, tokens: int
+    monkeypatch: pytest.MonkeyPatch, tokens: int, limit: float
 ) -> None:
-    """In processor time, which no other program takes; a sweep alone takes 0.3 s and more."""
+    """In processor time, which no other program takes; a sweep alone takes 0.3 s and more.
+
+    What is not stopped (reading the string, a run) is to be small beside the limit on slow CPUs.
+    """
     monkeypatch.setattr(deadline, "now", time.process_time)
     config = get_config("gpt", TASK, n_layers=1, n_ctx=tokens + 9)
     rnn = export_rnn(build_model(config))
     text = "[()()]" * (tokens // 6)
     begun = time.process_time()
     with contextlib.suppress(CertifyError):  # there is no time to see what is predicted
-        certify(rnn, text, None, "dup:1", time_limit=0.5)
-    assert time.process_time() - begun < 1.2 * 0.5
+        certify(rnn, text, None, "dup:1", time_limit=limit)
+    assert time.process_time() - begun < 1.2 * limit

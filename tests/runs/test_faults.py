@@ -208,6 +208,24 @@ def test_a_lost_connection_is_no_death(folder, log, monkeypatch, losses, error, 
     assert (done.done, done.failed, cluster.losses) == (1 - failed, failed, 0)
 
 
+class Late(Losing):
+    """One whose lost call goes on, and is done before it is made again."""
+
+    def submit(self, work, parcel):
+        if not self.losses:
+            work(parcel)
+        return super().submit(work, parcel)
+
+
+def test_a_run_that_was_lost_and_is_done_after_all_is_told(folder, log, monkeypatch):
+    cluster, rows = Late(folder, 1, type("KilledWorker", (Exception,), {})()), []
+    monkeypatch.setattr(execute, "open_workers", lambda *_: contextlib.nullcontext(cluster))
+    sweep = {"common": {"log": str(log)}, "grid": {"x": [0]}, "seeds": 1}
+    done = go(sweep, folder, backend="dask", on_result=rows.append)
+    assert (done.done, done.made) == (1, 1)
+    assert [(row["seed"], row["status"]) for row in rows] == [(0, "done")]
+
+
 # --- what experiments return ----------------------------------------------------------------------
 
 

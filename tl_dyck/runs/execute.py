@@ -244,9 +244,19 @@ def _carry_out(
     """
     store = worker.store
     elsewhere: list[Assignment] = []
+    once_lost: set[str] = set()
+
+    def heard(outcome: Outcome) -> None:
+        """A lost run that is found done was done by the worker that was taken for dead."""
+        if outcome.run in once_lost and outcome.status == "done" and outcome.row is None:
+            record = store.read(store.path(outcome.run, ".json"))
+            outcome = Outcome(outcome.run, "done", True, row=row_of(record, "done"))
+        say(outcome)
+
     left = iter(parcels)
-    while lost := _hear(worker, workers, left, elsewhere, say):
+    while lost := _hear(worker, workers, left, elsewhere, heard):
         tasks = [task for parcel, _ in lost for task in parcel]
+        once_lost.update(task.run for task in tasks)
         ended = [task for task in tasks if store.is_done(task.run)]
         suspects = [task for task in tasks if task not in ended and store.is_started(task.run)]
         rest = [task for task in tasks if task not in ended and task not in suspects]
@@ -254,11 +264,10 @@ def _carry_out(
         if not suspects and not ended:
             raise _nobodys_fault(lost[0][1])
         for task in ended:  # done in a parcel whose end was not reached
-            record = store.read(store.path(task.run, ".json"))
-            say(Outcome(task.run, "done", True, row=row_of(record, "done")))
+            heard(Outcome(task.run, "done"))
         for task in suspects:
             for _ in range(_TRIES):
-                again = _hear(worker, workers, iter([(task,)]), elsewhere, say)
+                again = _hear(worker, workers, iter([(task,)]), elsewhere, heard)
                 if not again or is_death(backend, again[0][1]):
                     break
             for _, error in again:
@@ -266,7 +275,7 @@ def _carry_out(
                 if outcome.status == "elsewhere":
                     elsewhere.append(task)
                 else:
-                    say(outcome)
+                    heard(outcome)
         left = itertools.chain([(task,) for task in rest], left)
     return elsewhere
 
