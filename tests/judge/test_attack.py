@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,12 +36,14 @@ def cases(first: int, n: int) -> list[Shown]:
     return found
 
 
-@pytest.fixture(autouse=True)
-def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def ticks() -> Iterator[None]:
     """How long a pass takes is noise, and on every machine the same: learners look at it, too."""
     random = np.random.default_rng(0)
     now = SimpleNamespace(perf_counter=lambda: float(random.random()))
-    monkeypatch.setattr("tests.judge.visible.time", now)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.judge.visible.time", now)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -113,23 +116,39 @@ PLANTED: list[tuple[Callable[[Case, list[Fact]], Shown], str, float, float]] = [
     (nothing, "all but the readout", 0.3, 0.7),
     (nothing, "all but the weights", 0.3, 0.7),
 ]
+#: What is planted in one case: each in a view of its own, which sees nothing of the others.
+TOGETHER: list[tuple[Callable[[Case, list[Fact]], Shown], ...]] = [
+    (yes_first, in_memory, in_norms, in_the_readout, in_strings, in_a_field),
+    (in_the_name,),
+    (by_number,),  # asks fewer questions: too few for who learns from one row a question
+    (nothing,),
+]
 
 
-def seen_in(shown: list[Shown], plant: Callable[[Case, list[Fact]], Shown]) -> pd.DataFrame:
+def seen_in(
+    shown: list[Shown], plants: tuple[Callable[[Case, list[Fact]], Shown], ...]
+) -> pd.DataFrame:
     found = []
     for at, (case, facts) in enumerate(shown):
-        given = replace(case, model=copy.deepcopy(case.model))
-        planted, told = plant(given, list(facts))
+        planted, told = replace(case, model=copy.deepcopy(case.model)), list(facts)
+        for plant in plants:
+            planted, told = plant(planted, told)
         found.append(rows_of(planted, told, f"case-{at}", "uniform"))
     return pd.concat(found, ignore_index=True)
 
 
+@pytest.fixture(scope="module")
+def planted(drawn: tuple[list[Shown], list[Shown]]) -> Callable[..., list[pd.DataFrame]]:
+    """What is seen of the learnt and of the asked, where something is planted in them."""
+    return lru_cache(maxsize=None)(lambda plants: [seen_in(shown, plants) for shown in drawn])
+
+
 @pytest.mark.parametrize(("plant", "view", "least", "most"), PLANTED)
 def test_what_is_planted_is_found(
-    plant: Callable[[Case, list[Fact]], Shown], view: str, least: float, most: float, drawn: Any
+    plant: Callable[[Case, list[Fact]], Shown], view: str, least: float, most: float, planted: Any
 ) -> None:
-    learnt, asked = (seen_in(shown, plant) for shown in drawn)
-    (row,) = attacked(learnt, asked, 50, [view]).to_dict("records")
+    (plants,) = [plants for plants in TOGETHER if plant in plants]
+    (row,) = attacked(*planted(plants), 50, [view]).to_dict("records")
     assert least <= row["auroc"] <= most, row
     beyond = row["auroc"] > 0.75 or row["auroc_high"] > 0.8
     assert bool(too_good(pd.DataFrame([row]))) == beyond
