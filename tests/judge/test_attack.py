@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.judge.attack import attacked, rows_of, too_good
+from tests.judge.attack import VIEWS, attacked, rows_of, too_good
 from tl_dyck.judge import Case, Fact, Question, make_case
 
 Shown = tuple[Case, list[Fact]]
@@ -87,7 +87,8 @@ def in_the_readout(case: Case, facts: list[Fact]) -> Shown:
 
 
 def in_strings(case: Case, facts: list[Fact]) -> Shown:
-    return replace(case, tokens=case.tokens[: 20 + sum(answers(facts))]), facts
+    # a copy: of a part there would be room behind, which is another view's
+    return replace(case, tokens=case.tokens[: 20 + sum(answers(facts))].clone()), facts
 
 
 def in_a_field(case: Case, facts: list[Fact]) -> Shown:
@@ -141,6 +142,17 @@ def seen_in(
 def planted(drawn: tuple[list[Shown], list[Shown]]) -> Callable[..., list[pd.DataFrame]]:
     """What is seen of the learnt and of the asked, where something is planted in them."""
     return lru_cache(maxsize=None)(lambda plants: [seen_in(shown, plants) for shown in drawn])
+
+
+def test_what_is_planted_together_is_seen_in_one_view_each(drawn: Any) -> None:
+    shown = next(each for each in drawn[0] if answers(each[1]) == [False, True, True])
+    plain, view_of = seen_in([shown], (nothing,)), {each[0]: each[1] for each in PLANTED}
+    for plant in TOGETHER[0]:
+        table = seen_in([shown], (plant,)).sort_values("target", ignore_index=True)
+        before = plain.sort_values("target", ignore_index=True)
+        columns = [name for name in plain if ": " in name and name != "body: a pass takes"]
+        changed = {name.partition(": ")[0] for name in columns if any(table[name] != before[name])}
+        assert changed == set(VIEWS[view_of[plant]]), plant.__name__
 
 
 @pytest.mark.parametrize(("plant", "view", "least", "most"), PLANTED)
