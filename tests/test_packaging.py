@@ -75,6 +75,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return contents(build("wheel", ROOT, tmp_path_factory.mktemp("wheel")))
 
 
+@pytest.mark.once
 def test_wheel_holds_all_packages_and_nothing_else(wheel: dict[str, bytes]) -> None:
     shipped = modules(wheel)
     expected = {
@@ -90,6 +91,7 @@ def test_wheel_holds_all_packages_and_nothing_else(wheel: dict[str, bytes]) -> N
     assert sum(map(len, kept)) < 10e6  # bytes, of weights and records of 24 models
 
 
+@pytest.mark.once
 def test_wheel_announces_what_pyproject_declares(wheel: dict[str, bytes]) -> None:
     parser = configparser.ConfigParser(delimiters=("=",))
     parser.optionxform = str  # type: ignore[assignment]  # keys are case-sensitive
@@ -97,6 +99,7 @@ def test_wheel_announces_what_pyproject_declares(wheel: dict[str, bytes]) -> Non
     assert {group: dict(parser[group]) for group in parser.sections()} == declared_entry_points()
 
 
+@pytest.mark.once
 def test_wheel_metadata(wheel: dict[str, bytes]) -> None:
     fields = Parser().parsestr(info(wheel, "METADATA"))
     assert fields["Name"] == "tl-dyck"
@@ -106,6 +109,7 @@ def test_wheel_metadata(wheel: dict[str, bytes]) -> None:
     assert "transformer-lens<5,>=3" in fields.get_all("Requires-Dist", [])
 
 
+@pytest.mark.once
 def test_source_archive_builds_the_same_wheel(wheel: dict[str, bytes], tmp_path: Path) -> None:
     archive = build("sdist", ROOT, tmp_path / "sdist")
     with tarfile.open(archive) as tar:
@@ -305,6 +309,7 @@ def script(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.once
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 class TestScripts:
     def run(self, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
@@ -325,6 +330,14 @@ class TestScripts:
         assert run.returncode == 0, run.stderr
         shown = {line for line in run.stdout.splitlines() if not line.startswith("--")}
         assert shown == {"default,,,1", "avx2,,,1", ",COMPATIBLE,,1", ",,default,"}
+
+    def test_what_the_machine_does_by_itself_is_left_to_make_test(self, tmp_path: Path) -> None:
+        python = script(tmp_path / "python", f'[ "$1" = -c ] && echo AVX2 || {self.SHOW}')
+        run = self.run(".ci/test-cpus", python, OMP_NUM_THREADS="1")
+        assert run.returncode == 0, run.stderr
+        shown = {line for line in run.stdout.splitlines() if not line.startswith("--")}
+        assert shown == {"default,,,1", ",COMPATIBLE,,1", ",,default,"}
+        assert "ATEN_CPU_CAPABILITY=avx2 is what this machine" in run.stdout
 
     @pytest.mark.parametrize(
         "setting", ["ATEN_CPU_CAPABILITY:-}", "MKL_CBWR:-}", "TL_DYCK_TEST_THREADS:-}"]
@@ -359,6 +372,7 @@ class TestScripts:
         )
 
 
+@pytest.mark.once
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 class TestMakefile:
     def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:

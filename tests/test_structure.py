@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 60  # lines; of a function without its docstring
 #: One file that is copied out alone, so that whoever doubts us can read what decides.

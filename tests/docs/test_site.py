@@ -17,6 +17,8 @@ from tests.docs.test_docs import DOCS, ROOT, load
 from tests.patience import PATIENCE as SECONDS
 from tests.report.browsing import CHROMIUM, PATIENCE, browser_arguments
 
+pytestmark = pytest.mark.once
+
 
 def test_every_demo_stands_in_one_page_of_the_site():
     site = load(DOCS / "site.py")

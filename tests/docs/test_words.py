@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ("getting_started", "bring_your_own", "own_language", "playground", "command_line")
 GUIDES += ("reading_the_report", "sweeps", "certify_language", "judge", "packages")

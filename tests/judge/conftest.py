@@ -2,8 +2,43 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import os
+import pickle
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tl_dyck.judge import cases
+from tl_dyck.judge.isolation import SealedCase
+from tl_dyck.kit.files import sha256, write_bytes
 
-cases._make_once = lru_cache(maxsize=None)(cases._make_once.__wrapped__)
+_make = cases._make_once.__wrapped__
+_FOLDER: list[Path] = []  # of all workers of one run, while tests run
+
+
+@cache
+def _made_once(kind: str, seed: int, knobs: tuple[tuple[str, Any], ...]) -> SealedCase:
+    """A case; what is trained, which takes seconds, workers have from each other."""
+    if not _FOLDER or kind not in cases.TRAINED_KINDS:
+        return _make(kind, seed, knobs)
+    path = _FOLDER[0] / sha256(repr((kind, seed, knobs)))
+    if not path.exists():  # two that make it at a time write the same
+        write_bytes(path, pickle.dumps(_make(kind, seed, knobs)), flush=False)
+    found: SealedCase = pickle.loads(path.read_bytes())
+    return found
+
+
+cases._make_once = _made_once
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_folder_of_cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where workers of one run find each other's cases; alone, a process needs none."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        _FOLDER[:] = [tmp_path_factory.getbasetemp().parent / "cases"]
+        _FOLDER[0].mkdir(exist_ok=True)
+    yield
+    _FOLDER.clear()

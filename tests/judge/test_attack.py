@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.judge.attack import attacked, rows_of, too_good
+from tests.judge.attack import VIEWS, attacked, rows_of, too_good
 from tl_dyck.judge import Case, Fact, Question, make_case
 
 Shown = tuple[Case, list[Fact]]
@@ -35,12 +36,14 @@ def cases(first: int, n: int) -> list[Shown]:
     return found
 
 
-@pytest.fixture(autouse=True)
-def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def ticks() -> Iterator[None]:
     """How long a pass takes is noise, and on every machine the same: learners look at it, too."""
     random = np.random.default_rng(0)
     now = SimpleNamespace(perf_counter=lambda: float(random.random()))
-    monkeypatch.setattr("tests.judge.visible.time", now)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.judge.visible.time", now)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +87,8 @@ def in_the_readout(case: Case, facts: list[Fact]) -> Shown:
 
 
 def in_strings(case: Case, facts: list[Fact]) -> Shown:
-    return replace(case, tokens=case.tokens[: 20 + sum(answers(facts))]), facts
+    # a copy: of a part there would be room behind, which is another view's
+    return replace(case, tokens=case.tokens[: 20 + sum(answers(facts))].clone()), facts
 
 
 def in_a_field(case: Case, facts: list[Fact]) -> Shown:
@@ -113,23 +117,50 @@ PLANTED: list[tuple[Callable[[Case, list[Fact]], Shown], str, float, float]] = [
     (nothing, "all but the readout", 0.3, 0.7),
     (nothing, "all but the weights", 0.3, 0.7),
 ]
+#: What is planted in one case: each in a view of its own, which sees nothing of the others.
+TOGETHER: list[tuple[Callable[[Case, list[Fact]], Shown], ...]] = [
+    (yes_first, in_memory, in_norms, in_the_readout, in_strings, in_a_field),
+    (in_the_name,),
+    (by_number,),  # asks fewer questions: too few for who learns from one row a question
+    (nothing,),
+]
 
 
-def seen_in(shown: list[Shown], plant: Callable[[Case, list[Fact]], Shown]) -> pd.DataFrame:
+def seen_in(
+    shown: list[Shown], plants: tuple[Callable[[Case, list[Fact]], Shown], ...]
+) -> pd.DataFrame:
     found = []
     for at, (case, facts) in enumerate(shown):
-        given = replace(case, model=copy.deepcopy(case.model))
-        planted, told = plant(given, list(facts))
+        planted, told = replace(case, model=copy.deepcopy(case.model)), list(facts)
+        for plant in plants:
+            planted, told = plant(planted, told)
         found.append(rows_of(planted, told, f"case-{at}", "uniform"))
     return pd.concat(found, ignore_index=True)
 
 
+@pytest.fixture(scope="module")
+def planted(drawn: tuple[list[Shown], list[Shown]]) -> Callable[..., list[pd.DataFrame]]:
+    """What is seen of the learnt and of the asked, where something is planted in them."""
+    return lru_cache(maxsize=None)(lambda plants: [seen_in(shown, plants) for shown in drawn])
+
+
+def test_what_is_planted_together_is_seen_in_one_view_each(drawn: Any) -> None:
+    shown = next(each for each in drawn[0] if answers(each[1]) == [False, True, True])
+    plain, view_of = seen_in([shown], (nothing,)), {each[0]: each[1] for each in PLANTED}
+    for plant in TOGETHER[0]:
+        table = seen_in([shown], (plant,)).sort_values("target", ignore_index=True)
+        before = plain.sort_values("target", ignore_index=True)
+        columns = [name for name in plain if ": " in name and name != "body: a pass takes"]
+        changed = {name.partition(": ")[0] for name in columns if any(table[name] != before[name])}
+        assert changed == set(VIEWS[view_of[plant]]), plant.__name__
+
+
 @pytest.mark.parametrize(("plant", "view", "least", "most"), PLANTED)
 def test_what_is_planted_is_found(
-    plant: Callable[[Case, list[Fact]], Shown], view: str, least: float, most: float, drawn: Any
+    plant: Callable[[Case, list[Fact]], Shown], view: str, least: float, most: float, planted: Any
 ) -> None:
-    learnt, asked = (seen_in(shown, plant) for shown in drawn)
-    (row,) = attacked(learnt, asked, 50, [view]).to_dict("records")
+    (plants,) = [plants for plants in TOGETHER if plant in plants]
+    (row,) = attacked(*planted(plants), 50, [view]).to_dict("records")
     assert least <= row["auroc"] <= most, row
     beyond = row["auroc"] > 0.75 or row["auroc_high"] > 0.8
     assert bool(too_good(pd.DataFrame([row]))) == beyond

@@ -9,7 +9,16 @@ import pandas as pd
 import pytest
 import torch
 
-from tl_dyck.judge import ABOUT_HEADS, KINDS, built_cases, judge, make_case, pose, trained_cases
+from tl_dyck.judge import (
+    ABOUT_HEADS,
+    KINDS,
+    built_cases,
+    cheats,
+    judge,
+    make_case,
+    pose,
+    trained_cases,
+)
 from tl_dyck.judge.cheats import bounds, norms
 from tl_dyck.judge.facts import Enumeration, head_facts
 from tl_dyck.judge.rates import auroc
@@ -26,7 +35,11 @@ def test_cheats_run_no_model() -> None:
     assert judge("parser", suite).loc["token", "auroc"] == 0.5  # none of the asked is what it says
 
 
-def test_a_forest_finds_what_a_norm_gives_away_and_nothing_else() -> None:
+def test_a_forest_finds_what_a_norm_gives_away_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So do a few trees, of which each takes its time."""
+    monkeypatch.setattr(cheats, "_TREES", 15)
     random = np.random.default_rng(0)
     n, n_cases = 400, 80
     weights = pd.DataFrame(random.normal(size=(n, 22))).add_prefix("norm_")

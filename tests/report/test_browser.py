@@ -15,6 +15,8 @@ from tests.report.conftest import opening
 from tl_dyck.report import write_report
 from tl_dyck.studies import Study
 
+pytestmark = pytest.mark.once
+
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"
 )

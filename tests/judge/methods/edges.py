@@ -74,10 +74,11 @@ def patched(through: bool) -> Callable[[Case, Sequence[Question]], list[float]]:
     def scores(case: Case, asked: Sequence[Question]) -> list[float]:
         embed = network(case.model).embed(case.tokens.numpy())
         base = told(case, run(case).logits)
+        targets = [question.target for question in asked]
+        changes = {source: change(case, source, through) for source, _ in targets}
         return [
-            abs(told(case, read_by_one(case, embed, change(case, source, through), reader)) - base)
-            - 0.1
-            for source, reader in (question.target for question in asked)
+            abs(told(case, read_by_one(case, embed, changes[source], reader)) - base) - 0.1
+            for source, reader in targets
         ]
 
     return scores
@@ -89,8 +90,10 @@ def along(shares: Sequence[float]) -> Callable[[Case, Sequence[Question]], list[
     def scores(case: Case, asked: Sequence[Question]) -> list[float]:
         net, found = network(case.model), []
         near, far = (net.embed(rows) for rows in (case.tokens.numpy(), other_rows(case)))
-        for source, reader in (question.target for question in asked):
-            step, slopes = _STEP * change(case, source, through=False), []
+        targets = [question.target for question in asked]
+        changes = {source: change(case, source, through=False) for source, _ in targets}
+        for source, reader in targets:
+            step, slopes = _STEP * changes[source], []
             for share in shares:
                 embed = near + share * (far - near)
                 up, down = (
