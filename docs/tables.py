@@ -24,7 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 #: What holds tables.
-PAGES = (ROOT / "docs" / "judge.md", *sorted((ROOT / "docs" / "findings").glob("*.md")))
+PAGES = sorted((ROOT / "docs" / "findings").glob("*.md"))
 RESULTS = ROOT / "docs" / "results"
 #: What a record says about where it comes from.
 PROVENANCE = ("command", "date", "commit", "versions", "python", "cpu", "cpu_cores")

@@ -73,3 +73,13 @@ def test_the_readme_is_read_to_the_end() -> None:
     assert len(re.findall(NUMBER, text)) <= 120
     assert text.count("\n|---") == 1  # one table
     assert "recalled" not in text
+
+
+#: Guides, each of which is read at one sitting; what was measured is in docs/findings.
+SHORT = ("getting_started", "judge", "own_language", "playground", "command_line", "packages")
+SHORT += ("reading_the_report",)
+
+
+@pytest.mark.parametrize("guide", SHORT)
+def test_a_guide_is_read_at_one_sitting(guide: str) -> None:
+    assert len((ROOT / "docs" / f"{guide}.md").read_text(encoding="utf-8").split()) <= 1500
