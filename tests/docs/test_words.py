@@ -77,7 +77,7 @@ def test_the_readme_is_read_to_the_end() -> None:
 
 #: Guides, each of which is read at one sitting; what was measured is in docs/findings.
 SHORT = ("getting_started", "judge", "own_language", "playground", "command_line", "packages")
-SHORT += ("reading_the_report", "certify_language")
+SHORT += ("reading_the_report", "certify_language", "certify_classifier")
 
 
 @pytest.mark.parametrize("guide", SHORT)
