@@ -166,6 +166,7 @@ def folded(path: Path) -> str:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Show demos where pages have their marks; README is the first page of the site."""
     markdown = re.sub(r"\]\((?:\.\./)*\.\./README\.md", "](../index.md", markdown)
+    markdown = markdown.replace(f"](../../{_CHECKERS}/", "](../checkers/")
     return _MARK.sub(lambda mark: folded(ROOT / "demos" / mark[1]), markdown)
 
 

@@ -1,4 +1,4 @@
-"""The tables of results in README.md and the documentation: each stands between two markers.
+"""The tables of results in the documentation: each stands between two markers.
 
     python docs/tables.py study results/study --command "tl-dyck study"
 
@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
 #: What holds tables.
-PAGES = (README, ROOT / "docs" / "judge.md", *sorted((ROOT / "docs" / "findings").glob("*.md")))
+PAGES = sorted((ROOT / "docs" / "findings").glob("*.md"))
 RESULTS = ROOT / "docs" / "results"
 #: What a record says about where it comes from.
 PROVENANCE = ("command", "date", "commit", "versions", "python", "cpu", "cpu_cores")

@@ -176,7 +176,8 @@ def test_pages_show_what_their_blocks_print(
     monkeypatch.chdir(tmp_path)
     torch.save(random_state(), "brackets_model_state_dict.pt")  # instead of ARENA's
     before = page.read_text(encoding="utf-8")
-    if 'load_pretrained("results/study:minimal-onehot' in before or "load_study(" in before:
+    trained = ('load_pretrained("results/study:minimal-onehot', "load_study(", 'load_model("one")')
+    if any(each in before for each in trained):
         study = load_study(shutil.copytree(request.getfixturevalue("a_study"), "results/study"))
         for name in ("one", "two"):
             (tmp_path / name).symlink_to(study.run_folder("minimal-onehot", 0).absolute())

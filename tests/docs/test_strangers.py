@@ -30,8 +30,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::tl_dyck.language.VocabularyWarning"),
 ]
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "bring_your_own.md"
-_SECTION = re.compile(r"^## What strangers bring\n.*?(?=^## )", re.DOTALL | re.MULTILINE)
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "findings" / "strangers.md"
 _CELL = re.compile(r"`` (.+?) ``")
 _ONLY_4 = ("bridge", "odd_bridge")
 _LEAST = 12
@@ -44,13 +43,6 @@ class Row(NamedTuple):
     what: str
     typed: tuple[str, ...]
     out: str
-
-
-def section() -> str:
-    """The section of the page."""
-    found = _SECTION.search(PAGE.read_text(encoding="utf-8"))
-    assert found is not None
-    return found[0]
 
 
 def rows(text: str) -> list[Row]:
@@ -170,7 +162,7 @@ def elsewhere() -> Iterator[None]:
 
 
 def test_what_is_typed_gives_what_the_page_says() -> None:
-    text = section()
+    text = PAGE.read_text(encoding="utf-8")
     with elsewhere(), torch.random.fork_rng(devices=[]):
         space = prepared(text)
         for row in rows(text):
@@ -183,7 +175,7 @@ def test_what_is_typed_gives_what_the_page_says() -> None:
 
 
 def test_there_are_a_dozen_of_each_kind() -> None:
-    models, data = section().split("### Strings and tasks")
+    models, data = PAGE.read_text(encoding="utf-8").split("\n## Strings and tasks")
     assert len(rows(models)) >= _LEAST
     assert len(rows(data)) >= _LEAST
 
@@ -197,7 +189,7 @@ def _cut(found: str) -> str:
 
 def write() -> None:
     """The page with what comes out now."""
-    before = text = section()
+    text = PAGE.read_text(encoding="utf-8")
     with elsewhere(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         space = prepared(text)
@@ -209,8 +201,7 @@ def write() -> None:
                 old = f"| {row.what} | {typed} | `` {row.out} `` |"
                 assert old in text, old
                 text = text.replace(old, f"| {row.what} | {typed} | `` {_cut(found)} `` |")
-    page = PAGE.read_text(encoding="utf-8").replace(before, text)
-    PAGE.write_text(page, encoding="utf-8")
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

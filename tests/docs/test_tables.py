@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tl_dyck.studies.reproduction
-from tests.docs.test_docs import DOCS, load
+from tests.docs.test_docs import DOCS, ROOT, load
 from tl_dyck.intervals import Estimate
 from tl_dyck.kit.environment import environment
 from tl_dyck.studies import Measurement, StudyConfig, run_study
@@ -142,10 +142,10 @@ def test_benchmarks_are_recorded_one_by_one(tmp_path: Path, tables: ModuleType) 
     assert "commit abc1234" in changed
 
 
-def test_the_readme_quotes_the_judgement_as_it_is(tables: ModuleType) -> None:
-    """Every number of its short table is one of the long one's."""
-    readme = tables.README.read_text(encoding="utf-8")
-    short = readme.partition("### Which methods tell the truth?")[2].partition("###")[0]
+def test_the_readme_and_the_findings_quote_the_judgement_as_it_is(tables: ModuleType) -> None:
+    """Every number of the short table is one of the long one's, and so is README's."""
+    findings = (DOCS / "findings" / "study.md").read_text(encoding="utf-8")
+    short = findings.partition("## Which methods tell the truth?")[2].partition("\n##")[0]
     record = tables.read("judge")
     known = {
         f"{s['auroc']:.2f} [{s['auroc_low']:.2f}, {s['auroc_high']:.2f}]"
@@ -154,7 +154,8 @@ def test_the_readme_quotes_the_judgement_as_it_is(tables: ModuleType) -> None:
     }
     quoted = re.findall(r"\d\.\d\d \[\d\.\d\d, \d\.\d\d\]", short)
     assert len(quoted) >= 10
-    assert set(quoted) <= known
+    (first,) = re.findall(r"AUROC\s+(\S+ \[\S+ \S+\]) ", (ROOT / "README.md").read_text("utf-8"))
+    assert {first, *quoted} <= known
     assert f"{record['facts']:,} questions about {record['cases']} models" in short
 
 

@@ -1,4 +1,4 @@
-"""README, the first steps, the guides and the theory have short sentences."""
+"""README, the first steps, the guides and the theory have short sentences; README is short."""
 
 from __future__ import annotations
 
@@ -63,3 +63,25 @@ def test_no_sentence_is_long(page: Path) -> None:
     found = sentences(page.read_text(encoding="utf-8"))
     assert len(found) > 15
     assert [sentence for sentence in found if words(sentence) > LONGEST] == []
+
+
+NUMBER = r"\d+(?:[.,]\d+)*"
+
+
+def test_the_readme_is_read_to_the_end() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    assert len(text.split()) <= 1300
+    assert len(re.findall(NUMBER, text)) <= 120
+    assert text.count("\n|---") == 1  # one table
+    assert "recalled" not in text
+
+
+#: Guides, each of which is read at one sitting; what was measured is in docs/findings.
+SHORT = ("getting_started", "judge", "own_language", "playground", "command_line", "packages")
+SHORT += ("reading_the_report", "certify_language", "certify_classifier")
+
+
+@pytest.mark.parametrize("guide", SHORT)
+def test_a_guide_is_read_at_one_sitting(guide: str) -> None:
+    assert len((ROOT / "docs" / f"{guide}.md").read_text(encoding="utf-8").split()) <= 1500

@@ -87,8 +87,8 @@ class StackLikeness:
         return (
             f"StackLikeness(mass by layer {rows(self.mass)}, at closing brackets "
             f"{rows(self.mass_at_closing)}; chance {self.chance:.2f}, at closing brackets "
-            f"{self.chance_at_closing:.2f}; without positions at most "
-            f"{self.ceiling_at_closing:.2f} there)"
+            f"{self.chance_at_closing:.2f}; there a head that cannot tell equal "
+            f"brackets apart has at most {self.ceiling_at_closing:.2f})"
         )
 
 
