@@ -19,7 +19,7 @@ _MOST_DIGITS = 1000  # of a number; a string then has some 3,000 symbols
 @checked
 def addition_task(
     digits: SupportsIndex,
-    written: Sequence[str] = "a+b=s",
+    written: str | Sequence[str] = "a+b=s",
     *,
     least_first: str = "s",
     base: SupportsIndex = 10,

@@ -182,12 +182,12 @@ class AutomatonTask:
             DyckStringError: a string is no prefix of the language.
         """
         if self.places is not None:
-            may = torch.zeros((*tokens.shape, len(self.symbols)), dtype=torch.bool)
+            sets = torch.zeros((*tokens.shape, len(self.symbols)), dtype=torch.bool)
             for place in range(-1, len(self.places)):
-                column, prefixes, states = self._prefixes(tokens, place)
+                column, prefixes, after = self._prefixes(tokens, place)
                 if 0 <= column < tokens.shape[-1]:
-                    may[:, column] = torch.from_numpy(prefixes.may[states])
-            return may.to(tokens.device)
+                    sets[:, column] = torch.from_numpy(prefixes.may[after])
+            return sets.to(tokens.device)
         table, states = self.states_of(tokens)
         found, which = np.unique(states, return_inverse=True)
         moves = [moves_of(self, table.states[state]) for state in found.tolist()]
@@ -228,7 +228,11 @@ class AutomatonTask:
             "train_lengths": list(self.train_lengths),
             "long_lengths": list(self.long_lengths),
             "automaton": sha256(self._short.to_list()),
-            **({} if self.places is None else {"places": [*self.places], "asked": [*self.asked]}),
+            **(
+                {}
+                if self.places is None
+                else {"places": [*self.places], "asked": [*(self.asked or ())]}
+            ),
         }
 
     @cached_property

@@ -97,10 +97,8 @@ def check_places(task: Any) -> None:
             "train_lengths and long_lengths"
         )
     last = length - 1 if task.answer is not None else length - 2
-    if task.asked is None:
-        asked = range(last + 1) if task.answer is None else (last,)
-    else:
-        asked = check_lengths(task.asked, "asked", least=0)
+    every = tuple(range(last + 1)) if task.answer is None else (last,)
+    asked = every if task.asked is None else check_lengths(task.asked, "asked", least=0)
     for place in asked:
         if check_integer("a place asked about", place) > last:
             raise WrongValueError(

@@ -55,7 +55,7 @@ def judge_of(
                 deadline.check()
                 rows = strings[answers.answer[states] == answer]
                 several = [tuple(each) for each in rows.tolist()]
-                least = network.least_of(several, margins.objectives(int(answer)))
+                least = margins.network.least_of(several, margins.objectives(int(answer)))
                 wrong += int((least.upper < 0).sum())
                 doubtful += int(((least.lower <= 0) & (least.upper >= 0)).sum())
             return wrong, doubtful
