@@ -322,3 +322,23 @@ def test_models_that_read_from_left_to_right_alone_are_refused() -> None:
         two.pos_embed.W_pos.zero_()
     with pytest.raises(UnsupportedModelError, match="any order"):
         certify_language(two, task)
+
+
+def of_residues(n: int, state: tuple[int, int]) -> Mapping[str, tuple[int, int]]:
+    """Moves of "a b =", all modulo n."""
+    read, total = state
+    if read < 2:
+        return {str(number): (read + 1, (total + number) % n) for number in range(n)}
+    return {"=": (3, total)} if read == 2 else {}
+
+
+def test_modular_addition_has_numbers_as_symbols() -> None:
+    task = AutomatonTask(
+        name="mod 11", symbols=[*map(str, range(11)), "="], start=(0, 0),
+        moves=partial(of_residues, 11), answer=lambda state: state[1], places=[0, 1, 2],
+    )  # fmt: skip
+    model = random_model(task, 2, 0.6, d_vocab_out=11)
+    found = certify_language(model, task)
+    check(found, model, task)
+    assert found.tightest is not None
+    assert task.language.parse(found.tightest.text).tolist() == [*found.tightest.tokens]
