@@ -71,16 +71,14 @@ def read_adders(folder: Path) -> Iterator[Adder]:
             print(f"{file.name}: no file of weights that is known; it is left out")
 
 
-def _low_rank(name: str, saved: dict[str, Tensor], options: dict[str, Any]) -> Adder:
-    """One head, learned positions, RMSNorm, an MLP; weights are products of two, tables too."""
-    from transformer_lens import TransformerBridgeConfig
-    from transformer_lens.model_bridge import TransformerBridge
+def _multiplied(saved: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights that products of two matrices come to, by their names in a bridge."""
 
     def product(of: str) -> Tensor:
         return saved[f"{of}.A"] @ saved[f"{of}.B"]
 
     block, first = "blocks.0", saved["blocks.0.attn.qkv_A"]
-    weights = {
+    return {
         "embed.weight": saved["token_emb.weight"],
         "pos_embed.weight": product("pos_emb"),
         f"{block}.ln1.weight": saved[f"{block}.ln1.weight"],
@@ -95,6 +93,14 @@ def _low_rank(name: str, saved: dict[str, Tensor], options: dict[str, Any]) -> A
         "ln_final.weight": saved["ln_f.weight"],
         "unembed.weight": saved["lm_head.weight"],
     }
+
+
+def _low_rank(name: str, saved: dict[str, Tensor], options: dict[str, Any]) -> Adder:
+    """One head, learned positions, RMSNorm, an MLP; weights are products of two, tables too."""
+    from transformer_lens import TransformerBridgeConfig
+    from transformer_lens.model_bridge import TransformerBridge
+
+    block, weights = "blocks.0", _multiplied(saved)
     width = options["d_model"]
     config = TransformerBridgeConfig(
         n_layers=1,
@@ -109,7 +115,7 @@ def _low_rank(name: str, saved: dict[str, Tensor], options: dict[str, Any]) -> A
         eps=1e-6,
         architecture="TransformerLensNative",
     )
-    bridge = TransformerBridge.boot_native(config)
+    bridge = TransformerBridge.boot_native(config)  # type: ignore[attr-defined,unused-ignore]
     with torch.no_grad():
         for part, weight in bridge.state_dict().items():
             weight.copy_(weights.get(part, torch.zeros_like(weight)))  # there are no biases

@@ -33,7 +33,7 @@ def addition_task(
     Examples:
         >>> task = addition_task(2)
         >>> task.language.to_string(task.sample(1, seed=0)[0])
-        '42+53=590'
+        '20+31=150'
 
     Args:
         digits: of each number; the sum has one more.

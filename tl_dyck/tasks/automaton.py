@@ -18,7 +18,7 @@ from tl_dyck.kit.check import WrongValueError
 from tl_dyck.kit.files import sha256
 from tl_dyck.language import DyckStringError, SymbolLanguage
 from tl_dyck.tasks.draws import check_task_lengths, of_mixed_lengths, seeded
-from tl_dyck.tasks.places import NONE, Prefixes, check_places
+from tl_dyck.tasks.places import NONE, PlacePrefixes, as_written, check_places, prefixes_at
 from tl_dyck.tasks.tables import Table, moves_of
 
 _LONGEST = 100_000  # symbols: tables have a row for each length, made one after the other
@@ -141,7 +141,7 @@ class AutomatonTask:
         def draw(n: int, length: int) -> Tensor:
             numbers = torch.rand(n, length, generator=source, dtype=torch.float64)
             strings = table.chain.draw(numbers.numpy(), length)
-            return torch.from_numpy(self.as_written(strings))
+            return torch.from_numpy(as_written(self, strings))
 
         return of_mixed_lengths(n, lengths, draw, self.language.bos_token, source)
 
@@ -243,32 +243,19 @@ class AutomatonTask:
     def _long(self) -> Table:
         return Table.explore(self, max(*self.train_lengths, *self.long_lengths))
 
-    def as_written(self, strings: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Strings whose symbols stand in the order in which they are read, as they are written."""
-        if self.places is None:
-            return strings
-        found = np.empty_like(strings)
-        found[..., list(self.places)] = strings
-        return found
-
-    def prefixes(self, place: int) -> Prefixes:
-        """The prefixes that end at a place, of a task with `places`."""
-        if place not in self._explored:
-            self._explored[place] = Prefixes.of(self, place)
-        return self._explored[place]
-
     @cached_property
-    def _explored(self) -> dict[int, Prefixes]:
+    def explored(self) -> dict[int, PlacePrefixes]:
+        """What `tl_dyck.tasks.places.prefixes_at` has found of a task with `places`, by place."""
         return {}
 
-    def _prefixes(self, tokens: Tensor, place: int) -> tuple[int, Prefixes, NDArray[np.int64]]:
+    def _prefixes(self, tokens: Tensor, place: int) -> tuple[int, PlacePrefixes, NDArray[np.int64]]:
         """The column in which a place is, the prefixes up to it, and the state after each string's.
 
         A string that has no such place, as it is filled up with BOS before, has state 0.
         """
         ids, bos = self.language.check_tokens(tokens).cpu().numpy(), self.language.bos_token
         first = int(bool(ids.size) and bool((ids[:, 0] == bos).all()))
-        strings, prefixes = ids[:, first:], self.prefixes(place)
+        strings, prefixes = ids[:, first:], prefixes_at(self, place)
         if (strings[:, self.train_lengths[0] :] < bos).any():
             raise DyckStringError(f"strings of {self.name} have {self.train_lengths[0]} symbols")
         states = np.zeros(len(ids), dtype=np.int64)

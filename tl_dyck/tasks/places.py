@@ -32,7 +32,7 @@ _Subset = frozenset[tuple[int, int, int]]
 
 @final
 @dataclass(frozen=True, eq=False)
-class Prefixes:
+class PlacePrefixes:
     """The prefixes of a task's strings that end at one place, and what may follow them.
 
     Attributes:
@@ -57,14 +57,26 @@ class Prefixes:
             state = np.where(state < 0, NONE, self.after[state, symbols])
         return state
 
-    @classmethod
-    def of(cls, task: Any, place: int) -> Prefixes:
-        """The prefixes that end at a place.
 
-        Raises:
-            ValueError: there are too many states.
-        """
-        return _Explored(task, place).prefixes()
+def prefixes_at(task: Any, place: int) -> PlacePrefixes:
+    """The prefixes of an `AutomatonTask` with places that end at one; made once.
+
+    Raises:
+        ValueError: there are too many states.
+    """
+    found: PlacePrefixes | None = task.explored.get(place)
+    if found is None:
+        found = task.explored[place] = _Explored(task, place).prefixes()
+    return found
+
+
+def as_written(task: Any, strings: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Strings whose symbols stand in the order in which a task reads them, as they are written."""
+    if task.places is None:
+        return strings
+    found = np.empty_like(strings)
+    found[..., list(task.places)] = strings
+    return found
 
 
 def check_places(task: Any) -> None:
@@ -155,7 +167,7 @@ class _Explored:
             raise WrongValueError(f"{self.task.name} has no string of {len(self.kinds)} symbols")
         return known[::-1]
 
-    def prefixes(self) -> Prefixes:
+    def prefixes(self) -> PlacePrefixes:
         """The automaton of prefixes: sets of what is possible, where that is not told apart."""
         level: dict[_Subset, int] = {self._unread(frozenset([(0, NONE, NONE)]), 0): 0}
         number, after = 1, []
@@ -189,7 +201,7 @@ class _Explored:
 
     def _tabled(
         self, after: list[tuple[int, int, int]], finals: dict[frozenset[Any], int]
-    ) -> Prefixes:
+    ) -> PlacePrefixes:
         n_symbols, size = len(self.task.symbols), 1 + max(finals.values())
         table, may = np.full((size, n_symbols), NONE), np.zeros((size, n_symbols), dtype=bool)
         answer = np.full(size, NONE)
@@ -202,7 +214,7 @@ class _Explored:
             answer[state] = NONE if alone is None else alone
         order = [place for place in self.task.places if place < self.place]
         order += [] if self.place < 0 else [self.place]
-        return Prefixes(np.array(order, dtype=np.int64), table, may, answer)
+        return PlacePrefixes(np.array(order, dtype=np.int64), table, may, answer)
 
     def _read(self, subset: _Subset, step: int) -> dict[int, _Subset]:
         found: dict[int, set[tuple[int, int, int]]] = {}

@@ -22,6 +22,7 @@ from tl_dyck.certify.proof import NoProofError
 from tl_dyck.language import DyckStringError
 from tl_dyck.rnn import UnsupportedModelError
 from tl_dyck.tasks import AutomatonTask, accuracy_on, addition_task, counted_accuracy
+from tl_dyck.tasks.places import prefixes_at
 
 pytestmark = pytest.mark.filterwarnings("ignore:HookedTransformer is deprecated")
 
@@ -132,7 +133,7 @@ def placed(draw: Any, *, answers: bool = False) -> AutomatonTask:
 @given(placed() | placed(answers=True), st.data())
 def test_prefixes_are_those_of_all_strings(task: AutomatonTask, data: Any) -> None:
     place = data.draw(st.integers(0, len(task.places or ()) - 1))
-    wanted, found = prefixes_of(task, place), task.prefixes(place)
+    wanted, found = prefixes_of(task, place), prefixes_at(task, place)
     n = len(task.symbols)
     every = np.array([*itertools.product(range(n), repeat=place + 1)])
     states = found.states(every)

@@ -17,6 +17,7 @@ from tl_dyck.certify.language.automata import NOTHING, Answers, Margins
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.tasks import AutomatonTask
+from tl_dyck.tasks.places import prefixes_at
 
 
 @final
@@ -67,7 +68,7 @@ class Asking:
             return cls(task, longest, lambda length: margins, margins.answers, numbers)
         numbers, each = [0] * (longest + 1), {}
         for place in (place for place in task.asked if place < longest):
-            prefixes = task.prefixes(place)
+            prefixes = prefixes_at(task, place)
             answers, order = Answers.of_prefixes(prefixes), prefixes.order
             each[place + 1] = of(answers, network.in_order(order.tolist()), order)
             numbers[place + 1] = each[place + 1].answers.asking(place + 1, bare=bare)[-1]
@@ -99,6 +100,6 @@ class Asking:
                     state = np.where((state < 0) | (symbol < 0), NOTHING, moved)
             return found
         for at in np.flatnonzero(self.numbers[: length + 1]).tolist():
-            state = self.task.prefixes(at - 1).states(strings[:, :at])
+            state = prefixes_at(self.task, at - 1).states(strings[:, :at])
             found[:, at] = np.where(state < 0, NOTHING, self.margins(at).answers.answer[state])
         return found

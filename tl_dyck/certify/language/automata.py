@@ -35,7 +35,7 @@ from tl_dyck.certify.objectives import Objectives
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.chain import Chain
 from tl_dyck.tasks import AutomatonTask
-from tl_dyck.tasks.places import Prefixes
+from tl_dyck.tasks.places import PlacePrefixes
 from tl_dyck.tasks.tables import Table, answer_of
 
 TOLERANCE = 1e-10  # nats: a least margin is exact enough, well above the rounding of a run
@@ -73,7 +73,7 @@ class Answers:
     may: BoolArray | None = None
 
     @classmethod
-    def of_prefixes(cls, prefixes: Prefixes) -> Answers:
+    def of_prefixes(cls, prefixes: PlacePrefixes) -> Answers:
         """Of the prefixes of a task with places that end at one."""
         return cls(prefixes.after, prefixes.answer, may=prefixes.may)
 
