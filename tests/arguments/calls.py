@@ -389,7 +389,9 @@ COMMON: dict[str, Callable[[], Any]] = {
 
 #: By both: what a name alone does not say.
 OF: dict[str, dict[str, Callable[[], Any]]] = {
-    "AutomatonTask": {name: (lambda value=value: value) for name, value in AUTOMATON.items()},
+    "AutomatonTask": {name: (lambda value=value: value) for name, value in AUTOMATON.items()}
+    | {"places": lambda: None, "asked": lambda: None},
+    "tasks.addition_task": {"digits": lambda: 2, "written": lambda: "a+b=s"},
     "AutomatonTask.counted_positions": {"tokens": lambda: torch.tensor([[2, 0, 1]])},
     "AutomatonTask.next_token_probs": {"tokens": lambda: torch.tensor([[2, 0, 1]])},
     "read_strings": {"file": strings_file, "language": language},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
+from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any
 
@@ -21,12 +22,33 @@ class DyckStringError(DyckError, ValueError):
     """A text or token string that is not of the language; the message says where and why."""
 
 
+def separator_of(symbols: Sequence[str]) -> str:
+    """What stands between two symbols of a text: a space, if one is the beginning of another."""
+    # BOS is written as a word of its own, whatever the symbols are
+    return _separator(tuple(symbol for symbol in symbols if symbol != BOS_STRING))
+
+
+@lru_cache(maxsize=64)
+def _separator(symbols: tuple[str, ...]) -> str:
+    begins = any(longer.startswith(shorter) for shorter, longer in pairwise(sorted(symbols)))
+    return " " if begins else ""
+
+
 def cut(text: str, symbols: Sequence[str], kind: str = "bracket") -> Iterator[str]:
-    """A text from left to right, symbol by symbol; none is the beginning of another.
+    """A text from left to right, symbol by symbol; words, if one is the beginning of another.
 
     Raises:
         DyckStringError: some part of it is no symbol.
     """
+    if separator_of(symbols):
+        for place, word in enumerate(text.split(), 1):
+            if word not in symbols:
+                raise DyckStringError(
+                    f"unknown {kind} {word!r}, word {place} of {shorten(text)!r}; the {kind}s are "
+                    f"{shorten(' '.join(s for s in symbols if s != BOS_STRING))}"
+                )
+            yield word
+        return
     known, position = re.compile("|".join(map(re.escape, symbols))), 0
     while position < len(text):
         match = known.match(text, position)
@@ -82,21 +104,31 @@ def check_brackets(brackets: tuple[str, ...], n_types: int) -> None:
             f"got {found}: {shorten(repr(brackets), 200)}"
         )
     check_symbols(brackets, "bracket")
+    for shorter, longer in pairwise(sorted(brackets)):
+        if longer.startswith(shorter):
+            raise ValueError(
+                f"ambiguous brackets: {shorter!r} is the beginning of {longer!r}; choose brackets "
+                f"of which none begins another"
+            )
 
 
 def check_symbols(symbols: tuple[str, ...], kind: str) -> None:
-    """Raise TypeError or ValueError unless they are distinct strings that can be told apart."""
+    """Raise TypeError or ValueError unless they are distinct strings that can be told apart.
+
+    Symbols of which one begins another, such as numbers, are told apart by spaces.
+    """
     _check_texts(symbols, kind)
     if len(set(symbols)) < len(symbols):
         twice = next(symbol for symbol in symbols if symbols.count(symbol) > 1)
         raise ValueError(f"{kind} {twice!r} is given twice in {symbols!r}; all must be distinct")
-    for shorter, longer in pairwise(sorted(symbols)):
-        if longer.startswith(shorter):
+    if separator_of(symbols):
+        spaced = next((symbol for symbol in symbols if symbol.split() != [symbol]), None)
+        if spaced is not None or BOS_STRING in symbols:
             raise ValueError(
-                f"ambiguous {kind}s: {shorter!r} is the beginning of {longer!r}; choose {kind}s "
-                f"of which none begins another"
+                f"ambiguous {kind}s: one begins another, so that texts have spaces between them, "
+                f"and {spaced or BOS_STRING!r} is no word of its own; choose others"
             )
-    if _spells(BOS_STRING, symbols):
+    elif _spells(BOS_STRING, symbols):
         raise ValueError(
             f"{kind}s {symbols!r} can spell {BOS_STRING!r}, which is the start token; choose others"
         )

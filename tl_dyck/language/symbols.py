@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NoReturn, final
 
 import torch
@@ -18,7 +19,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError, WrongValueError
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.language.alphabet import Symbols
-from tl_dyck.language.checks import check_symbols, cut, in_order
+from tl_dyck.language.checks import check_symbols, cut, in_order, separator_of
 
 MOST_SYMBOLS = 20_000  # each has an embedding and a logit of its own
 
@@ -44,6 +45,11 @@ class Language(ABC):
     @abstractmethod
     def probe_string(self) -> str:
         """A text on which attention patterns are compared where nobody gives one."""
+
+    @cached_property
+    def separator(self) -> str:
+        """What stands between two symbols of a text: a space, if one begins another."""
+        return separator_of(self.alphabet)
 
     @property
     def bos_token(self) -> int:
@@ -82,7 +88,8 @@ class Language(ABC):
             TypeError: `tokens` are no integers.
             ValueError: a token is outside ``0..bos_token``.
         """
-        return Symbols(self.alphabet, "", self.bos_token).text(self.check_tokens(tokens).tolist())
+        symbols = Symbols(self.alphabet, self.separator, self.bos_token)
+        return symbols.text(self.check_tokens(tokens).tolist())
 
     def check_tokens(self, tokens: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
         """The tokens as int64, after a check that they are tokens of the language.
@@ -138,7 +145,8 @@ class SymbolLanguage(Language):
 
     Args:
         name: what it is called in messages.
-        symbols: distinct strings, none the beginning of another.
+        symbols: distinct strings; if one is the beginning of another, as of numbers, texts have
+            spaces between them.
         probe_string: see `Language.probe_string`; None for every symbol once.
 
     Raises:
@@ -158,7 +166,7 @@ class SymbolLanguage(Language):
         if not symbols:
             raise ValueError(f"the language {self.name!r} has no symbols; give at least one")
         object.__setattr__(self, "symbols", symbols)
-        text = "".join(symbols) if self.probe_string is None else self.probe_string
+        text = self.separator.join(symbols) if self.probe_string is None else self.probe_string
         object.__setattr__(self, "probe_string", text)
         self.tokenize(text)
 

@@ -59,10 +59,12 @@ def build_tokenizer(language: Language) -> PreTrainedTokenizerFast:
     """
     vocab = {bracket: token for token, bracket in enumerate((*language.alphabet, BOS_STRING))}
     backend = Tokenizer(models.WordLevel(vocab))
-    backend.pre_tokenizer = pre_tokenizers.Split(
-        Regex("|".join(map(re.escape, language.alphabet))), "isolated"
-    )
-    backend.decoder = decoders.Fuse()
+    if language.separator:
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # and what is decoded has spaces
+    else:
+        symbols = Regex("|".join(map(re.escape, language.alphabet)))
+        backend.pre_tokenizer = pre_tokenizers.Split(symbols, "isolated")
+        backend.decoder = decoders.Fuse()
     # transformers 4 needs this; transformers 5 writes the same one itself because of add_bos_token.
     backend.post_processor = processors.TemplateProcessing(
         single=f"{BOS_STRING}:0 $A:0",

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError
 from tl_dyck.language import DyckLanguage
-from tl_dyck.language.checks import BOS_STRING
+from tl_dyck.language.checks import BOS_STRING, separator_of
 from tl_dyck.language.vocabulary import Vocabulary, VocabularyError, agreed
 from tl_dyck.reading.activations import canonical_activation
 from tl_dyck.reading.inputs import hides_bos
@@ -95,7 +95,7 @@ def export_rnn(
         if bos_token is not None:
             raise UnsupportedModelError(f"{type(model).__name__} reads no BOS; leave bos_token out")
         alphabet = _text(model)["alphabet"] if alphabet is None else alphabet
-        separator = "" if separator is None else separator
+        separator = separator_of(alphabet) if separator is None else separator
         model = model.plain()  # type: ignore[operator]
     read = read_bridge(model) if is_bridge(model) else model
     refuse_unsupported(read)
@@ -140,7 +140,7 @@ def _renumbered(rnn: TwoLayerRNN, vocabulary: Vocabulary, outputs: Any) -> TwoLa
         replace(
             config,
             alphabet=(*named, *(f"<{token}>" for token in range(len(named), config.d_vocab))),
-            separator="",
+            separator=vocabulary.language.separator,
             bos_token=None if vocabulary.bos is None else vocabulary.language.bos_token,
             unknown_token=None,
             predicts=predicts,
@@ -299,7 +299,7 @@ def _text(model: Any, **told: Any) -> dict[str, Any]:
             f"<{token}>" if text is None else text for token, text in enumerate(texts)
         )
         if told.get("separator") is None and hasattr(cfg, "language"):
-            told["separator"] = ""
+            told["separator"] = separator_of(told["alphabet"])
     return told
 
 

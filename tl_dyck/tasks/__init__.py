@@ -7,6 +7,7 @@ Does not know: models and training (`tl_dyck.models`, `tl_dyck.training`).
 from __future__ import annotations
 
 from tl_dyck.tasks.accuracy import counted_accuracy, nats_over_law
+from tl_dyck.tasks.addition import addition_task
 from tl_dyck.tasks.automaton import AutomatonTask
 from tl_dyck.tasks.dyck import DyckTask
 from tl_dyck.tasks.names import list_tasks, load_task, tasks
@@ -19,6 +20,7 @@ __all__ = [
     "StringAccuracy",
     "Task",
     "accuracy_on",
+    "addition_task",
     "counted_accuracy",
     "list_tasks",
     "load_task",

@@ -10,12 +10,15 @@ from typing import Any, SupportsIndex, final
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.check import WrongValueError
 from tl_dyck.kit.files import sha256
 from tl_dyck.language import DyckStringError, SymbolLanguage
 from tl_dyck.tasks.draws import check_task_lengths, of_mixed_lengths, seeded
+from tl_dyck.tasks.places import NONE, PlacePrefixes, as_written, check_places, prefixes_at
 from tl_dyck.tasks.tables import Table, moves_of
 
 _LONGEST = 100_000  # symbols: tables have a row for each length, made one after the other
@@ -58,9 +61,16 @@ class AutomatonTask:
             where that is no symbol that follows but, say, a class; None in a state that asks for
             nothing. Logit i of a model that predicts tokens is of symbol i, see `tl_dyck.adopt`.
             `certify_language` reads it; None where `counted` says what must be known.
-        train_lengths: lengths, in symbols, of training strings, each as often.
+        places: the place in a string, from 0, of each symbol that `moves` reads: strings then have
+            as many symbols as places, and may be read in whatever order keeps states few, a sum
+            digit by digit; None for from left to right, of any length.
+        asked: with `places`: after which places something must be said, which is the task's
+            `answer` to the state that the whole string leaves, else the symbol at the next place;
+            where the symbols up to there tell what it is. None for all, or of `answer` the last.
+        train_lengths: lengths, in symbols, of training strings, each as often; of `places` there is
+            one.
         long_lengths: shortest and longest length of the strings that test length generalisation;
-            the tables reach so far.
+            the tables reach so far. Likewise.
         probe_string: see `SymbolLanguage`.
 
     Raises:
@@ -77,11 +87,14 @@ class AutomatonTask:
     ends: Callable[[Any], bool] | None = None
     counted: Callable[[Any, str], bool] | None = None
     answer: Callable[[Any], int | None] | None = None
-    train_lengths: Sequence[int]
-    long_lengths: Sequence[int]
+    places: Sequence[int] | None = None
+    asked: Sequence[int] | None = None
+    train_lengths: Sequence[int] = ()
+    long_lengths: Sequence[int] = ()
     probe_string: str | None = None
 
     def __post_init__(self) -> None:
+        check_places(self)
         check_task_lengths(self, _LONGEST)
         # symbols that cannot be told apart are refused here
         object.__setattr__(self, "symbols", self.language.symbols)
@@ -127,17 +140,25 @@ class AutomatonTask:
 
         def draw(n: int, length: int) -> Tensor:
             numbers = torch.rand(n, length, generator=source, dtype=torch.float64)
-            return torch.from_numpy(table.chain.draw(numbers.numpy(), length))
+            strings = table.chain.draw(numbers.numpy(), length)
+            return torch.from_numpy(as_written(self, strings))
 
         return of_mixed_lengths(n, lengths, draw, self.language.bos_token, source)
 
     @checked
     def counted_positions(self, tokens: Int[Tensor, "n pos"]) -> Bool[Tensor, "n pos"]:
-        """Which tokens a model must predict right, by `counted`.
+        """Which tokens a model must predict right, by `counted`; with `places`, by `asked`.
 
         Raises:
             DyckStringError: a string is no prefix of the language.
         """
+        if self.asked is not None:
+            found = torch.zeros(tokens.shape, dtype=torch.bool)
+            for place in self.asked if self.answer is None else ():
+                column, prefixes, states = self._prefixes(tokens, place)
+                if column + 1 < tokens.shape[-1]:
+                    found[:, column + 1] = torch.from_numpy(prefixes.answer[states] != NONE)
+            return (found & (tokens.cpu() < self.language.bos_token)).to(tokens.device)
         table, states = self.states_of(tokens)
         # the state that a symbol was written in; what rolls round to place 0 stands at BOS, not
         # counted
@@ -160,6 +181,13 @@ class AutomatonTask:
         Raises:
             DyckStringError: a string is no prefix of the language.
         """
+        if self.places is not None:
+            sets = torch.zeros((*tokens.shape, len(self.symbols)), dtype=torch.bool)
+            for place in range(-1, len(self.places)):
+                column, prefixes, after = self._prefixes(tokens, place)
+                if 0 <= column < tokens.shape[-1]:
+                    sets[:, column] = torch.from_numpy(prefixes.may[after])
+            return sets.to(tokens.device)
         table, states = self.states_of(tokens)
         found, which = np.unique(states, return_inverse=True)
         moves = [moves_of(self, table.states[state]) for state in found.tolist()]
@@ -168,12 +196,19 @@ class AutomatonTask:
         return torch.from_numpy(rows).to(tokens.device)
 
     @checked
-    def next_token_probs(self, tokens: Int[Tensor, "n pos"]) -> Float64[Tensor, "n pos d_vocab"]:
+    def next_token_probs(
+        self, tokens: Int[Tensor, "n pos"]
+    ) -> Float64[Tensor, "n pos d_vocab"] | None:
         """As `Task.next_token_probs`, of strings whose length is not known.
+
+        With `places` nobody knows it.
 
         Raises:
             DyckStringError: a string is no prefix of the language.
         """
+        if self.places is not None:
+            self.language.check_tokens(tokens)
+            return None
         _, states = self.states_of(tokens)
         read = (tokens != self.language.bos_token).long().cumsum(-1).cpu().numpy()
         law = self._short.chain.law(self.train_lengths)
@@ -193,6 +228,11 @@ class AutomatonTask:
             "train_lengths": list(self.train_lengths),
             "long_lengths": list(self.long_lengths),
             "automaton": sha256(self._short.to_list()),
+            **(
+                {}
+                if self.places is None
+                else {"places": [*self.places], "asked": [*(self.asked or ())]}
+            ),
         }
 
     @cached_property
@@ -203,13 +243,41 @@ class AutomatonTask:
     def _long(self) -> Table:
         return Table.explore(self, max(*self.train_lengths, *self.long_lengths))
 
+    @cached_property
+    def explored(self) -> dict[int, PlacePrefixes]:
+        """What `tl_dyck.tasks.places.prefixes_at` has found of a task with `places`, by place."""
+        return {}
+
+    def _prefixes(self, tokens: Tensor, place: int) -> tuple[int, PlacePrefixes, NDArray[np.int64]]:
+        """The column in which a place is, the prefixes up to it, and the state after each string's.
+
+        A string that has no such place, as it is filled up with BOS before, has state 0.
+        """
+        ids, bos = self.language.check_tokens(tokens).cpu().numpy(), self.language.bos_token
+        first = int(bool(ids.size) and bool((ids[:, 0] == bos).all()))
+        strings, prefixes = ids[:, first:], prefixes_at(self, place)
+        if (strings[:, self.train_lengths[0] :] < bos).any():
+            raise DyckStringError(f"strings of {self.name} have {self.train_lengths[0]} symbols")
+        states = np.zeros(len(ids), dtype=np.int64)
+        if place >= strings.shape[1]:
+            return place + first, prefixes, states
+        there = (strings[:, : place + 1] < bos).all(1)
+        states[there] = prefixes.states(strings[there])
+        if (states < 0).any():
+            text = self.language.to_string(tokens[int(states.argmin())])
+            raise DyckStringError(f"place {place} makes it no prefix of {self.name}: {text!r}")
+        return place + first, prefixes, states
+
     def states_of(self, tokens: Int[Tensor, "n pos"]) -> tuple[Table, np.ndarray]:
         """The table, and the number in it of the state after each token; BOS changes none.
 
         Raises:
             DyckStringError: a string is no prefix of the language.
-            ValueError: one is longer than any of the task.
+            ValueError: one is longer than any of the task, or it has `places`, which no state
+                follows.
         """
+        if self.places is not None:
+            raise WrongValueError(f"{self.name} reads its places in another order than they stand")
         ids = self.language.check_tokens(tokens).cpu().numpy()
         read = int((ids < self.language.bos_token).sum(-1).max(initial=0))
         # the large table is made only where it is needed

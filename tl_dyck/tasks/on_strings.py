@@ -301,11 +301,9 @@ def _of_brackets(task: DyckTask, tokens: Int[Tensor, "n pos"], claim: str) -> As
 def _of_automaton(task: AutomatonTask, tokens: Int[Tensor, "n pos"], claim: str) -> AskedPlaces:
     bos, places = task.language.bos_token, _inside(tokens, task.language.bos_token)
     may = task.allowed(tokens)
-    table, states = task.states_of(tokens)
     if claim == "allowed":
         places &= may.any(-1)
-        needs = _by_last(task, table, tokens, states, lambda state: _follows(task, table, state))
-        return AskedPlaces(places, may, needs, None)
+        return AskedPlaces(places, may, _needed(task, tokens, claim), None)
     if task.answer is not None:
         raise WrongValueError(
             f"{task.name} asks for answers, which are no symbols of the strings; its claim is "
@@ -316,8 +314,17 @@ def _of_automaton(task: AutomatonTask, tokens: Int[Tensor, "n pos"], claim: str)
     # likewise one place earlier
     counted = task.counted_positions(tokens).roll(-1, -1)
     counted[:, -1] = False
-    needs = _by_last(task, table, tokens, states, lambda state: tuple(table.counted[state]))
-    return AskedPlaces(counted, following, needs, None)
+    return AskedPlaces(counted, following, _needed(task, tokens, claim), None)
+
+
+def _needed(task: AutomatonTask, tokens: Tensor, claim: str) -> Int[Tensor, "n pos"]:
+    """Indices of `STATES`: what is enough to know what is asked for."""
+    if task.places is not None:  # what stands at a place is asked for in the light of all others
+        return (tokens != task.language.bos_token).long()
+    table, states = task.states_of(tokens)
+    if claim == "allowed":
+        return _by_last(task, table, tokens, states, lambda state: _follows(task, table, state))
+    return _by_last(task, table, tokens, states, lambda state: tuple(table.counted[state]))
 
 
 def _follows(task: AutomatonTask, table: Table, state: int) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tl_dyck.kit.check import WrongTypeError, check_number, shown
+from tl_dyck.kit.check import WrongTypeError, check_integer, check_number, shown
 from tl_dyck.language.chain import Chain, Floats
 
 MOST_STATES = 100_000
@@ -150,6 +150,16 @@ def said_by(task: Any, name: str, *about: Any) -> Any:
             f"{name} of {task.name} fails at {', '.join(map(repr, about))}: "
             f"{type(error).__name__}: {line}"
         ) from error
+
+
+def answer_of(task: Any, state: Hashable) -> int | None:
+    """The task's `answer` to a state: the index of a logit, or None.
+
+    Raises:
+        WrongTypeError, WrongValueError: it is neither.
+    """
+    said = said_by(task, "answer", state)
+    return None if said is None else check_integer(f"an answer of {task.name}", said, least=0)
 
 
 def _yes_or_no(task: Any, name: str, *about: Any) -> bool:

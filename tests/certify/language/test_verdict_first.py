@@ -21,8 +21,9 @@ from tests.certify.language.test_automata import (
 from tl_dyck.certify.deadline import Deadline, by_work
 from tl_dyck.certify.language import certify_language
 from tl_dyck.certify.language.anytime import UNTIL
+from tl_dyck.certify.language.asking import Asking
 from tl_dyck.certify.language.attempts import Attempts
-from tl_dyck.certify.language.automaton_certificate import margins_asked, read_automaton
+from tl_dyck.certify.language.automaton_certificate import read_automaton
 from tl_dyck.tasks import AutomatonTask
 
 pytestmark = pytest.mark.filterwarnings("ignore:HookedTransformer is deprecated")
@@ -67,7 +68,7 @@ def test_a_length_between_is_asked_for_errors() -> None:
 def test_a_wrong_string_is_cut_and_stretched() -> None:
     model, task = long_runs(40)
     network, runner = read_automaton(model, task, 40)
-    tried = Attempts(margins_asked(network, task, 40, None), runner, [1] * 41, Deadline())
+    tried = Attempts(Asking.of(network, task, 40, None), runner, range(1, 41), Deadline())
     tried.see(0, -1.0, (0, 0, *(1,) * 38))
     tried.shorten()
     assert tried.wrong == (1,) * 5
@@ -103,7 +104,7 @@ def test_what_bounds_all_that_there_was_no_time_for_is_no_margin_above(
     for seed in range(3):
         model = random_model(task, seed, 1.0, d_vocab_out=3, **shape)
         network, _ = read_automaton(model, task, 4)
-        margins = margins_asked(network, task, 4, None)
+        margins = Asking.of(network, task, 4, None).margins(4)
         floor = min(margins.floor(answer, 4) for answer in range(3))
         assert says(task, 4)
         assert -np.inf < floor <= min(brute(model, task, n).min() for n in range(1, 5))

@@ -58,6 +58,34 @@ class Machine(Protocol):
 
 
 @final
+class InOrder:
+    """A machine that counts positions, of strings whose symbols come in another order.
+
+    Args:
+        rnn: counts positions.
+        n_before: how many tokens stand before a string.
+        order: the place in it of each symbol that is read.
+    """
+
+    def __init__(self, rnn: TwoLayerRNN, n_before: int, order: Sequence[int]) -> None:
+        at = torch.tensor([*range(n_before), *(n_before + place for place in order)])
+        # the state at each position, which does not depend on the tokens
+        self._states = rnn.states(torch.zeros(1 + int(at.max()), dtype=torch.int64))[at]
+        self.start_state = rnn.start_state
+        before = [self.start_state, *self._states.tolist()]
+        self._next = dict(zip(before, self._states.tolist(), strict=False))
+
+    def next_state(self, state: Tensor | int, token: Tensor | int) -> Tensor:
+        """The state at the position that is read next."""
+        before, _ = np.broadcast_arrays(np.asarray(state), np.asarray(token))
+        return torch.from_numpy(np.vectorize(self._next.__getitem__, otypes=[np.int64])(before))
+
+    def states(self, tokens: Tensor) -> Tensor:
+        """The state after each token of whole strings."""
+        return self._states[: tokens.shape[-1]].expand(tokens.shape)
+
+
+@final
 class Network:
     """The network's functions, batched.
 
@@ -65,12 +93,16 @@ class Network:
         rnn: the network; with a layer below, what comes after its embedding.
         below: the layer below, which makes what is read, and carries the states; None if there is
             none.
+        order: the place in a string of each symbol, where strings come in another order, the last
+            place last; None for from left to right.
 
     Raises:
         UnsupportedModelError: logits are capped: their differences are not linear in what is read.
     """
 
-    def __init__(self, rnn: TwoLayerRNN, below: Machine | None = None) -> None:
+    def __init__(
+        self, rnn: TwoLayerRNN, below: Machine | None = None, order: Sequence[int] | None = None
+    ) -> None:
         if rnn.config.logit_cap is not None:
             raise UnsupportedModelError(
                 f"unembed: logits are capped at {rnn.config.logit_cap:g}; a cap keeps their order, "
@@ -86,6 +118,9 @@ class Network:
                 rnn.config, d_mlp=None, act_fn=None, ln2=None, gated=False, parallel=False
             )
         self.below = below
+        self._in_order: InOrder | None = None
+        if order is not None and rnn.config.state == "position":
+            self._in_order = InOrder(self.rnn, len(self.prefix), order)
         self.numbers = OfBalls(rnn)
 
     @classmethod
@@ -95,9 +130,24 @@ class Network:
         return kept if isinstance(kept, cls) else cls(rnn)
 
     @property
-    def machine(self) -> TwoLayerRNN | Machine:
+    def machine(self) -> TwoLayerRNN | Machine | InOrder:
         """What carries the states of strings."""
-        return self.rnn if self.below is None else self.below
+        return self._in_order or self.below or self.rnn
+
+    def in_order(self, order: Sequence[int]) -> Network:
+        """The same network, of strings whose symbols come in another order.
+
+        Attention of one layer adds over positions: only what it reads last is special.
+
+        Raises:
+            UnsupportedModelError: it has depths, or a layer below, which read from left to right.
+        """
+        if self.below is not None or "depth" in self.config.state:
+            raise UnsupportedModelError(
+                f"{self.config.model_name}: places are read in any order by models of one layer "
+                "without depths; of others run the strings"
+            )
+        return Network(self.rnn, order=order)
 
     @property
     def prefix(self) -> tuple[int, ...]:

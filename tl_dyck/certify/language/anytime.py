@@ -17,8 +17,9 @@ import numpy as np
 
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.loss_counts import Losing
+from tl_dyck.certify.language.asking import Asking
 from tl_dyck.certify.language.attempts import Attempts
-from tl_dyck.certify.language.automata import NOTHING, TOLERANCE, Least, Margins
+from tl_dyck.certify.language.automata import NOTHING, TOLERANCE, Least
 from tl_dyck.certify.language.runner import Runner
 
 UNTIL = ("refuted", "signs", "likeliest", "counted")
@@ -36,9 +37,8 @@ class Anytime:
     """What is known of each length and answer.
 
     Args:
-        margins: what must be positive.
+        asking: what must be positive.
         runner: the model.
-        asking: how many strings of each length are asked for something.
         lengths: of which that is to be known, ascending; none but those that ask.
         deadline: when to stop.
         tell: is told the share of the work done.
@@ -51,22 +51,20 @@ class Anytime:
 
     def __init__(
         self,
-        margins: Margins,
+        asking: Asking,
         runner: Runner,
-        asking: Sequence[int],
         lengths: Sequence[int],
         deadline: Deadline,
         tell: Callable[[float], None],
     ) -> None:
-        self.margins, self.deadline, self.tell = margins, deadline, tell
+        self.asking, self.deadline, self.tell = asking, deadline, tell
         self.numbers = {length: self._numbers(length) for length in lengths}
         self.known = {
             length: {each: Least(-math.inf, answer=each, ended=False) for each in numbers}
             for length, numbers in self.numbers.items()
         }
         self.counts: dict[int, Losing] = {}
-        of_these = [number if length in self.known else 0 for length, number in enumerate(asking)]
-        self.attempts = Attempts(margins, runner, of_these, deadline)
+        self.attempts = Attempts(asking, runner, lengths, deadline)
 
     def decide(self, until: str) -> None:
         """Find out what is asked for, in time."""
@@ -131,9 +129,11 @@ class Anytime:
             if margin < 0 or margin == least[length]:  # others say little
                 by_answer.setdefault(answer, []).append(string)
         for answer, strings in by_answer.items():
-            read = self.margins.network.least_of(strings, self.margins.objectives(answer))
-            for string, high in zip(strings, read.upper.tolist(), strict=True):
-                self.known[len(string)][answer].see(high, string, answer)
+            for lengths in self.asking.alike(list(self.known)):
+                here = [string for string in strings if len(string) in lengths]
+                read = self.asking.margins(lengths[0]).of(here, answer) if here else None
+                for string, high in zip(here, read.upper.tolist() if read else (), strict=True):
+                    self.known[len(string)][answer].see(high, string, answer)
 
     def _signs(self, *, first: bool) -> None:
         self._ask_all(decide=True, first=first)
@@ -166,7 +166,7 @@ class Anytime:
             if self.deadline.passed:
                 return
             limit = Deadline.after(min(seconds, self.deadline.left))
-            found = self.margins.least_of(
+            found = self.asking.margins(length).least_of(
                 answer, length, limit, decide=decide, below=below, string=known.string
             )
             known.low, known.ended = max(known.low, found.low), found.ended
@@ -180,13 +180,14 @@ class Anytime:
     def _counted(self, length: int) -> Losing:
         """How many strings of a length are wrong, state by state."""
         doubtful = [each.answer for each in self.known[length].values() if not each.low > 0]
-        asking = np.flatnonzero(np.isin(self.margins.answers.answer, doubtful)).tolist()
-        each = [self.margins.wrong(length, state, self.deadline) for state in asking]
+        margins = self.asking.margins(length)
+        asking = np.flatnonzero(np.isin(margins.answers.answer, doubtful)).tolist()
+        each = [margins.wrong(length, state, self.deadline) for state in asking]
         return Losing(*np.array(each, dtype=object).sum(0))
 
     def _numbers(self, length: int) -> dict[int, int]:
         """How many strings of a length ask for each answer."""
-        answers = self.margins.answers
+        answers = self.asking.margins(length).answers
         numbers = answers.numbers(length)
         asked = np.flatnonzero((answers.answer != NOTHING) & (numbers > 0))
         found: dict[int, int] = {}
@@ -197,10 +198,13 @@ class Anytime:
 
     def _bound(self) -> None:
         """Of what there was no time for: what the sizes of all that occurs come to."""
-        for of in self.known.values():
-            for answer, known in of.items():
+        for lengths in self.asking.alike(list(self.known)):
+            margins = self.asking.margins(lengths[0])
+            for answer, known in [
+                each for length in lengths for each in self.known[length].items()
+            ]:
                 if known.low == -math.inf:
-                    known.low = self.margins.floor(answer, max(self.known))
+                    known.low = margins.floor(answer, lengths[-1])
 
 
 def _off(value: float) -> float:

@@ -18,8 +18,10 @@ import numpy as np
 
 from tl_dyck.certify.deadline import RUN_A_LOOK, Deadline, OutOfTime
 from tl_dyck.certify.exact.balls import BoolArray, IntArray
-from tl_dyck.certify.language.automata import NOTHING, Margins
+from tl_dyck.certify.language.asking import Asking
+from tl_dyck.certify.language.automata import NOTHING
 from tl_dyck.certify.language.runner import Runner, Tokens
+from tl_dyck.tasks.places import as_written
 
 _SECONDS = 1.0
 """For all that is drawn; and as much again for cutting and stretching what is wrong."""
@@ -43,9 +45,9 @@ class Attempts:
     """Strings that were run, and the worst of each length and answer.
 
     Args:
-        margins: what must be positive.
+        asking: what must be positive.
         runner: the model.
-        asking: how many strings of each length are asked for something; 0 where nothing is to know.
+        lengths: of which something is to be known.
         deadline: when to stop.
 
     Attributes:
@@ -54,13 +56,15 @@ class Attempts:
     """
 
     def __init__(
-        self, margins: Margins, runner: Runner, asking: Sequence[int], deadline: Deadline
+        self, asking: Asking, runner: Runner, lengths: Sequence[int], deadline: Deadline
     ) -> None:
-        self.margins, self.runner, self.deadline = margins, runner, deadline
+        self.asking, self.runner, self.deadline = asking, runner, deadline
         self.worst: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {}
         self.strings_run = 0
-        self._asking = np.array([number > 0 for number in asking])
-        self._longest = int(np.flatnonzero(self._asking).max(initial=0))
+        self._asked = np.zeros(asking.longest + 1, dtype=bool)
+        self._asked[[length for length in lengths if asking.numbers[length]]] = True
+        self._longest = int(np.flatnonzero(self._asked).max(initial=0))
+        self._whole = asking.task.places is not None  # strings are drawn whole, and not cut
 
     @property
     def wrong(self) -> tuple[int, ...] | None:
@@ -78,6 +82,8 @@ class Attempts:
 
     def shorten(self) -> None:
         """Cut the shortest wrong string as long as that gives a shorter one, then stretch it."""
+        if self._whole:
+            return
         with contextlib.suppress(OutOfTime):
             limit, known = self._limit(), None
             while self.wrong not in (None, known):
@@ -91,29 +97,31 @@ class Attempts:
         return Deadline.after(min(_SECONDS, self.deadline.left))
 
     def _drawn(self) -> Iterator[Tokens]:
-        after = self.margins.answers.after
+        after, chain = self.asking.strings.after, self.asking.strings.chain
         generator = np.random.default_rng(0)
-        short = _every(after, self._longest)
-        yield short
-        if short.shape[1] == self._longest:
+        most = self.asking.task.train_lengths[0] if self._whole else self._longest
+        short = _every(after, most)
+        if short.shape[1] == most or not self._whole:
+            yield short
+        if short.shape[1] == most:
             return
-        alive = _alive(after, self._longest)
+        alive = _alive(after, most)
         longest = int(np.flatnonzero(alive[:, 0]).max())
-        targets = np.flatnonzero(alive[:, 0] & self._asking)
+        targets = np.array([most]) if self._whole else np.flatnonzero(alive[:, 0] & self._asked)
         for stays in _STAYS[1:] + _STAYS[:1]:
             ends = generator.choice(targets, _WALKS) if len(targets) else np.array([longest])
             ends[: len(ends) // 2] = longest
             yield _walks(after, alive, ends, stays, generator)
-        chain = self.margins.answers.chain
         if chain is not None:
-            lengths = np.flatnonzero(np.isfinite(chain.log_ways[: self._longest + 1, 0]))
+            lengths = np.flatnonzero(np.isfinite(chain.log_ways[: most + 1, 0]))
             for length in lengths[lengths > 0][-1:].tolist():  # prefixes are judged, too
                 yield chain.draw(generator.random((_WALKS, length)), length)
 
     def _run(self, strings: Tokens, deadline: Deadline) -> None:
         """Run strings of one length, which are given as far as they go (-1 fills them up)."""
+        strings = as_written(self.asking.task, strings)[:, : self._longest]
         length = strings.shape[1]
-        config = self.margins.network.config
+        config = self.asking.margins(self._longest).network.config
         width = config.d_vocab_out + config.n_heads * length + config.d_model
         step = max(1, min(512, _MOST_NUMBERS // ((length + 1) * width)))
         for start in range(0, len(strings), step):
@@ -124,27 +132,25 @@ class Attempts:
 
     def _judge(self, strings: Tokens) -> None:
         """Note the least margin of each length and answer."""
-        answers, length = self.margins.answers, strings.shape[1]
-        first = int(self.runner.bos is None)
+        length, first = strings.shape[1], int(self.runner.bos is None)
         if first > length:
             return
-        state = np.zeros((len(strings), length + 1), dtype=np.int64)
-        for at, symbols in enumerate(strings.T):
-            moved = answers.after[state[:, at], symbols]
-            state[:, at + 1] = np.where((state[:, at] < 0) | (symbols < 0), NOTHING, moved)
-        wanted = np.where(state < 0, NOTHING, answers.answer[state])[:, first:]
-        wanted[:, ~self._asking[first : length + 1]] = NOTHING
+        wanted = self.asking.wanted(strings)[:, first:]
+        wanted[:, ~self._asked[first : length + 1]] = NOTHING
         logits = self.runner.everywhere(np.maximum(strings, 0))
-        for answer in np.unique(wanted[wanted != NOTHING]).tolist():
-            margin = np.full(wanted.shape, np.inf)
-            where = wanted == answer
-            values = self.margins.objectives(answer).values(logits[where])
-            margin[where] = np.nan_to_num(values.min(-1, initial=np.inf), nan=np.inf)
-            lowest = margin.argmin(0)
-            for at in np.flatnonzero(where.any(0)).tolist():
-                row = int(lowest[at])
-                string = tuple(strings[row, : at + first].tolist())
-                self.see(answer, float(margin[row, at]), string)
+        for lengths in self.asking.alike(range(first, length + 1)):
+            columns = slice(lengths[0] - first, lengths[-1] + 1 - first)
+            here = wanted[:, columns]
+            for answer in np.unique(here[here != NOTHING]).tolist():
+                margin, where = np.full(here.shape, np.inf), here == answer
+                objectives = self.asking.margins(lengths[0]).objectives(answer)
+                values = objectives.values(logits[:, columns][where])
+                margin[where] = np.nan_to_num(values.min(-1, initial=np.inf), nan=np.inf)
+                lowest = margin.argmin(0)
+                for at in np.flatnonzero(where.any(0)).tolist():
+                    row = int(lowest[at])
+                    string = tuple(strings[row, : lengths[0] + at].tolist())
+                    self.see(answer, float(margin[row, at]), string)
 
     def see(self, answer: int, margin: float, string: tuple[int, ...]) -> None:
         """Note a string, if its margin is the least of its length and answer."""

@@ -11,7 +11,7 @@ Knows: which answer a state asks for, and what margins that makes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -26,17 +26,17 @@ from tl_dyck.certify.exact.loss_counts import Losing, count_losing
 from tl_dyck.certify.exact.minimise import lower_bound
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import emission_costs, sweep
+from tl_dyck.certify.exact.unembedding import LeastValues
 from tl_dyck.certify.exact.walks import Walks
 from tl_dyck.certify.language.claims import Allowed, PrefixClaim
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.lattice import SpaceTooLargeError
 from tl_dyck.certify.objectives import Objectives
-from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.kit.check import check_integer
 from tl_dyck.language import DyckLanguage
 from tl_dyck.language.chain import Chain
 from tl_dyck.tasks import AutomatonTask
-from tl_dyck.tasks.tables import Table, said_by
+from tl_dyck.tasks.places import PlacePrefixes
+from tl_dyck.tasks.tables import Table, answer_of
 
 TOLERANCE = 1e-10  # nats: a least margin is exact enough, well above the rounding of a run
 
@@ -63,19 +63,26 @@ class Answers:
         answer: [states] the logit that should be the largest; `NOTHING` where nothing is asked.
         states: what they are called.
         chain: draws strings of the task, and of each length alike if it has no weights.
+        may: [states, tokens] which may follow, where `after` does not tell.
     """
 
     after: IntArray
     answer: IntArray
     states: tuple[str, ...] = ()
     chain: Chain | None = None
+    may: BoolArray | None = None
+
+    @classmethod
+    def of_prefixes(cls, prefixes: PlacePrefixes) -> Answers:
+        """Of the prefixes of a task with places that end at one."""
+        return cls(prefixes.after, prefixes.answer, may=prefixes.may)
 
     @classmethod
     def of(cls, task: AutomatonTask, longest: int) -> Answers:
         """Of a task: what its `answer` says, else the one symbol that `counted` asks for.
 
         Raises:
-            CertifyError: an answer is no logit.
+            WrongTypeError, WrongValueError: an answer is no logit.
         """
         table = Table.explore(task, longest + 1)  # what follows the longest counts, too
         after = np.where(table.chain.after < len(table.states), table.chain.after, NOTHING)
@@ -83,11 +90,8 @@ class Answers:
         if task.answer is None:
             alone = table.counted.sum(1) == 1
             return cls(after, np.where(alone, table.counted.argmax(1), NOTHING), names, table.chain)
-        said = [said_by(task, "answer", state) for state in table.states]
-        for each in said:
-            if each is not None and check_integer(f"an answer of {task.name}", each) < 0:
-                raise CertifyError(f"an answer of {task.name} is {each!r}, which is no logit")
-        numbers = np.array([NOTHING if each is None else int(each) for each in said])
+        said = [answer_of(task, state) for state in table.states]
+        numbers = np.array([NOTHING if each is None else each for each in said])
         return cls(after, numbers, names, table.chain)
 
     @classmethod
@@ -129,15 +133,19 @@ class Answers:
         Returns:
             It, an answer being the number of a set; and the sets, [sets, tokens].
         """
-        sets, which = np.unique(self.after != NOTHING, axis=0, return_inverse=True)
+        sets, which = np.unique(self._may, axis=0, return_inverse=True)
         some: BoolArray = np.asarray(sets.any(1))
         answer = np.where(some[which.ravel()], which.ravel(), NOTHING)
         return replace(self, answer=answer), sets
 
     def follows(self, answer: int) -> BoolArray:
         """[tokens] what may follow in the states that ask for an answer, which `allowed` made."""
-        found: BoolArray = self.after[int((self.answer == answer).argmax())] != NOTHING
+        found: BoolArray = self._may[int((self.answer == answer).argmax())]
         return found
+
+    @property
+    def _may(self) -> BoolArray:
+        return self.after != NOTHING if self.may is None else self.may
 
     def examples(self, length: int) -> tuple[IntArray, IntArray]:
         """The states that strings of a length end in, [n], and a string for each, [n, length]."""
@@ -210,21 +218,40 @@ class Margins:
         network: of one layer, or of one above a layer without positions.
         answers: the automaton.
         objectives: what must be positive, of an answer.
+        order: the places of a string in the order in which the automaton and the network read it;
+            None for as it stands.
     """
 
     network: Network
     answers: Answers
     objectives: Callable[[int], Objectives]
+    order: IntArray | None = None
 
     @classmethod
-    def allowed(cls, network: Network, answers: Answers, threshold: float) -> Margins:
+    def allowed(
+        cls, network: Network, answers: Answers, threshold: float, order: IntArray | None = None
+    ) -> Margins:
         """How far each symbol's logit is on its side of a threshold, see `Objectives.allowed`."""
         asked, sets = answers.allowed()
-        return cls(network, asked, lambda each: Objectives.allowed(sets[each], threshold))
+        return cls(network, asked, lambda each: Objectives.allowed(sets[each], threshold), order)
 
     def __post_init__(self) -> None:
         self._walks = Walks.begin(self.network, self.answers.after)
         self._reads: dict[int, Ball | None] = {}
+
+    def of(self, strings: Sequence[tuple[int, ...]], answer: int) -> LeastValues:
+        """The least margin on each of some strings that ask for an answer."""
+        return self.network.least_of([*map(self._read, strings)], self.objectives(answer))
+
+    def _read(self, string: tuple[int, ...]) -> tuple[int, ...]:
+        """A string in the order in which it is read."""
+        return string if self.order is None else tuple(string[at] for at in self.order)
+
+    def _written(self, string: tuple[int, ...]) -> tuple[int, ...]:
+        """The other way round."""
+        if self.order is None:
+            return string
+        return tuple(symbol for _, symbol in sorted(zip(self.order, string, strict=True)))
 
     def least(self, length: int, deadline: Deadline, *, decide: bool) -> Least:
         """The least margin on the strings of a length, one answer after the other.
@@ -278,7 +305,7 @@ class Margins:
         if len(graph.groups) * len(graph.symbols.tokens) * heads > _MOST_WEIGHTS:
             return nothing
         attention, incumbent = self._asked(graph, answer, deadline)
-        output = incumbent.run_string(string or _some_string(graph))
+        output = incumbent.run_string(self._read(string) if string else _some_string(graph))
         if incumbent.string is None:  # numbers overflow
             return nothing
         if incumbent.upper > below:
@@ -286,8 +313,10 @@ class Margins:
         parts = max(_MOST_PARTS, _PARTS_OF_GROUP * len(graph.groups))
         how = {"decide": decide, "tolerance": TOLERANCE, "most_parts": parts}
         low, _ = lower_bound(attention, incumbent, output, **how)
-        high = math.inf if incumbent.string is None else incumbent.upper
-        return Least(low, high, incumbent.string, answer, not deadline.passed)
+        if incumbent.string is None:
+            return Least(low, math.inf, None, answer, not deadline.passed)
+        seen = self._written(incumbent.string)
+        return Least(low, incumbent.upper, seen, answer, not deadline.passed)
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def floor(self, answer: int, longest: int) -> float:

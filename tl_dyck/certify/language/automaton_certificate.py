@@ -18,7 +18,8 @@ from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.anytime import Anytime
-from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
+from tl_dyck.certify.language.asking import Asking
+from tl_dyck.certify.language.automata import Least
 from tl_dyck.certify.language.claims import read_threshold, said_to_follow
 from tl_dyck.certify.language.lengths import first_gap, refuse_long
 from tl_dyck.certify.language.profiles import Ending
@@ -26,7 +27,6 @@ from tl_dyck.certify.language.questions import network_of, start_of
 from tl_dyck.certify.language.runner import Runner
 from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult
-from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.certify.questions import Asker
 from tl_dyck.kit.verdicts import Verdict
@@ -68,25 +68,26 @@ def decide_automaton(
     """
     started = time.perf_counter()
     network, runner = read_automaton(model, task, lengths[-1], allowed=threshold is not None)
-    margins = margins_asked(network, task, lengths[-1], threshold)
-    asking = margins.answers.asking(lengths[-1], bare=not network.prefix)
-    gap = first_gap(asking, lengths, "any_token", task.name)
-    asked = [length for length in lengths if asking[length]]
-    known = Anytime(margins, runner, asking, asked, deadline, tell)
+    asking = Asking.of(network, task, lengths[-1], threshold)
+    gap = first_gap(asking.numbers, lengths, "any_token", task.name)
+    asked = [length for length in lengths if asking.numbers[length]]
+    known = Anytime(asking, runner, asked, deadline, tell)
     known.decide(until)
-    show = partial(_shown, task, margins, runner.model, threshold)
+    show = partial(_shown, asking, runner.model, threshold)
     least = {length: known.least(length) for length in asked}
     lost = [each for of in known.known.values() for each in of.values() if each.high < 0]
     found, own = None, math.inf
     for each in [each for each in least.values() if each.high < 0]:
         if found is None or own >= 0:  # which the model's own rounding may hide
             logits = runner.batch(np.array([each.string], dtype=np.int64))[0]
-            found, own = show(each, logits), margins.objectives(each.answer).least(logits)
+            found = show(each, logits)
+            own = asking.margins(found.length).objectives(each.answer).least(logits)
     seen = {each.string: each for each in [*least.values(), *lost] if each.string is not None}
     logits_of = zip(seen.values(), runner.after([*seen]), strict=True)
     shown = {each.string: show(each, logits) for each, logits in logits_of}
     rows = [
-        _row(asking[length], known, length, shown.get(least[length].string)) for length in asked
+        _row(asking.numbers[length], known, length, shown.get(least[length].string))
+        for length in asked
     ]
     margin = Bounds(min(e.low for e in least.values()), min(e.high for e in least.values()))
     status, reason = _verdict(rows, margin, found, own, deadline)
@@ -150,25 +151,6 @@ def read_automaton_claim(
     return threshold if name == "allowed" else None
 
 
-def margins_asked(
-    network: Network, task: AutomatonTask, longest: int, threshold: float | None
-) -> Margins:
-    """What must be positive after every string of an automaton up to a length.
-
-    Raises:
-        CertifyError: an answer is none of the model's logits.
-    """
-    answers, d_vocab_out = Answers.of(task, longest), network.config.d_vocab_out
-    if threshold is not None:
-        return Margins.allowed(network, answers, threshold)
-    most = int(answers.answer.max())
-    if most >= d_vocab_out or d_vocab_out < 2:
-        raise CertifyError(
-            f"{task.name} asks for answer {most}, but the model has {d_vocab_out} logits"
-        )
-    return Margins(network, answers, lambda each: Objectives.margins(each, d_vocab_out))
-
-
 def read_automaton(
     model: Any, task: AutomatonTask, longest: int, *, allowed: bool = False
 ) -> tuple[Network, Runner]:
@@ -210,8 +192,7 @@ def _row(prefixes: int, known: Anytime, length: int, worst: PrefixFound | None) 
 
 
 def _shown(
-    task: AutomatonTask,
-    margins: Margins,
+    asking: Asking,
     model: Any,
     threshold: float | None,
     least: Least,
@@ -219,6 +200,7 @@ def _shown(
 ) -> PrefixFound:
     """A string with what the model itself makes of it."""
     assert least.string is not None
+    task, answers = asking.task, asking.margins(len(least.string)).answers
     named = named_logits(model)
 
     def name(logit: int) -> str:
@@ -226,7 +208,6 @@ def _shown(
             return f"answer {logit}"
         return logit_name(task.language, named, logit)
 
-    answers = margins.answers
     if threshold is None:
         may_follow: tuple[str, ...] = (name(least.answer),)
         predicted = name(int(logits.argmax()))
@@ -234,10 +215,9 @@ def _shown(
         symbols = zip(task.symbols, answers.follows(least.answer), strict=True)
         may_follow = tuple(symbol for symbol, may in symbols if may)
         predicted = said_to_follow(task.language, logits, threshold)
-    numbers = answers.numbers(len(least.string))[answers.answer != NOTHING].sum()
     return PrefixFound(
         tokens=least.string,
-        log_probability=-math.log(numbers),
+        log_probability=-math.log(asking.numbers[len(least.string)]),
         margin=least.high,
         ending=Ending((), None),
         text=task.language.to_string(torch.tensor(least.string, dtype=torch.int64)),

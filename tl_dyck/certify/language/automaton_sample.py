@@ -13,8 +13,9 @@ import torch
 
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import IntArray
-from tl_dyck.certify.language.automata import NOTHING
-from tl_dyck.certify.language.automaton_certificate import margins_asked, read_automaton
+from tl_dyck.certify.language.asking import Asking
+from tl_dyck.certify.language.automata import NOTHING, Answers
+from tl_dyck.certify.language.automaton_certificate import read_automaton
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.language.chain import Chain
 from tl_dyck.tasks import AutomatonTask
@@ -35,18 +36,13 @@ def judge_of(
         CertifyError, UnsupportedModelError: as of `certify_language`.
     """
     network, _ = read_automaton(model, task, longest, allowed=threshold is not None)
-    margins = margins_asked(network, task, longest, threshold)
-    answers = margins.answers
-    after = np.where(answers.after == NOTHING, len(answers.after), answers.after)
-    # every string alike: each symbol has the weight 1
-    weight = np.where(answers.after == NOTHING, -np.inf, 0.0)
-    ends = np.where(answers.answer == NOTHING, -np.inf, 0.0)
-    chain = Chain.of(after, weight, ends, longest)
-    asking = answers.asking(longest, bare=not network.prefix)
+    asking = Asking.of(network, task, longest, threshold)
 
     def at(length: int) -> Judge:
-        if not asking[length]:
+        if not asking.numbers[length]:
             raise CertifyError(f"{task.name} asks for nothing after strings of {length} symbols")
+        margins = asking.margins(length)
+        answers, chain = margins.answers, _drawing(margins.answers, length)
 
         def judge(n: int, generator: torch.Generator, deadline: Deadline) -> tuple[int, int]:
             numbers = torch.rand(n, length, generator=generator, dtype=torch.float64)
@@ -59,7 +55,7 @@ def judge_of(
                 deadline.check()
                 rows = strings[answers.answer[states] == answer]
                 several = [tuple(each) for each in rows.tolist()]
-                least = network.least_of(several, margins.objectives(int(answer)))
+                least = margins.network.least_of(several, margins.objectives(int(answer)))
                 wrong += int((least.upper < 0).sum())
                 doubtful += int(((least.lower <= 0) & (least.upper >= 0)).sum())
             return wrong, doubtful
@@ -67,3 +63,12 @@ def judge_of(
         return judge
 
     return at
+
+
+def _drawing(answers: Answers, length: int) -> Chain:
+    """Draws every string of a length alike, of those that are asked something."""
+    after = np.where(answers.after == NOTHING, len(answers.after), answers.after)
+    # each symbol has the weight 1
+    weight = np.where(answers.after == NOTHING, -np.inf, 0.0)
+    ends = np.where(answers.answer == NOTHING, -np.inf, 0.0)
+    return Chain.of(after, weight, ends, length)

@@ -42,6 +42,9 @@ from tl_dyck.language.dyck import MAX_ENUMERATED_TOKENS
 from tl_dyck.reading.inputs import unwrapped
 from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
 
+_LENGTHS = 28
+"""Up to so many symbols, where nobody says: a few seconds for a trained model."""
+
 _SOUGHT = 28
 """Length beyond which errors are soon found among drawn prefixes."""
 
@@ -60,7 +63,7 @@ _DRAWN = 2048
 def certify_language(
     model_or_rnn: Any,
     task: DyckTask | AutomatonTask | str,
-    lengths: SupportsIndex | Iterable[SupportsIndex] = 28,
+    lengths: SupportsIndex | Iterable[SupportsIndex] | None = None,
     property: str = "any_token",
     *,
     epsilon: float | None = None,
@@ -98,7 +101,8 @@ def certify_language(
     Args:
         model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
         task: a task or its name; it gives language, distribution and metric, or an automaton.
-        lengths: every length up to this one, in brackets; or the lengths themselves.
+        lengths: every length up to this one, in brackets; or the lengths themselves. None for 28;
+            of a task with places, for the prefixes up to each place that it asks about.
         property: name of the claim, see `tl_dyck.certify.language.CLAIMS`.
         epsilon: for "total_variation" and "kl": the largest distance that is allowed.
         other: for "agree": the other model.
@@ -132,13 +136,16 @@ def certify_language(
     """
     started = time.perf_counter()
     deadline = Deadline.after(check_time_limit(time_limit))
-    wanted = lengths_up_to(lengths)
     if until not in UNTIL:
         raise unknown_name("until", until, UNTIL)
     workers = check_jobs(n_jobs)
     most_run = check_integer("most_run", most_run, least=0)
     tell = progress or (lambda share: None)
     task = load_task(task) if isinstance(task, str) else task
+    if lengths is None:
+        asked_places = task.asked if isinstance(task, AutomatonTask) else None
+        lengths = _LENGTHS if asked_places is None else [place + 1 for place in asked_places]
+    wanted = lengths_up_to(lengths)
     if isinstance(task, AutomatonTask):
         above = read_automaton_claim(task, property, (epsilon, other, head), threshold)
         found = decide_automaton(

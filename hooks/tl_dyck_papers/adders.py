@@ -1,0 +1,289 @@
+"""Published adders, decided on all sums: ``python -m tl_dyck_papers.adders FOLDER``.
+
+AdderBoard ranks the smallest transformers that add two numbers of ten digits, by 10,010 sums that
+were drawn. The folder has weights as their authors publish them.
+
+Knows: how those files are read, how their models compute, and how each writes a sum.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, rms_norm, scaled_dot_product_attention
+
+from tl_dyck import certify_language
+from tl_dyck.certify.language import LanguageCertificate
+from tl_dyck.kit.environment import environment
+from tl_dyck.kit.files import write_bytes, write_json
+from tl_dyck.rnn import TwoLayerRNN, export_rnn
+from tl_dyck.tasks import AutomatonTask, addition_task
+
+_DIGITS = 10
+_DRAWN = 10_000  # sums: about as many as the board draws
+_SYMBOLS = [*"0123456789+=", "<PAD>", "<EOS>"]
+
+_SAID = {
+    "adder_456_s43": "100 %",
+    "adder_311": "99.999 %",
+    "adder_qwen_146": "99.98 % of 10,010 sums",
+}
+"""What the authors say, by the name of the file."""
+
+
+@dataclass(frozen=True)
+class Adder:
+    """A published model.
+
+    Attributes:
+        name: of its file.
+        n_parameters: numbers in the file, as the board counts them.
+        runs: the model as its authors run it, float32: tokens to logits.
+        rnn: the same model, exported.
+        task: sums as it writes them.
+    """
+
+    name: str
+    n_parameters: int
+    runs: Callable[[Tensor], Tensor]
+    rnn: TwoLayerRNN
+    task: AutomatonTask
+
+
+def read_adders(folder: Path) -> Iterator[Adder]:
+    """The adders of a folder, the smallest file first; a line about any other file."""
+    for file in sorted(folder.iterdir(), key=lambda each: (each.stat().st_size, each.name)):
+        if file.suffix == ".npz":
+            with np.load(file, allow_pickle=False) as saved:
+                yield _qwen(file.stem, {name: torch.tensor(saved[name]) for name in saved})
+        elif file.suffix == ".pt":
+            saved = torch.load(file, map_location="cpu", weights_only=True)
+            yield _low_rank(file.stem, saved["model_state"], saved["model_config"])
+        elif file.name != "README.md":
+            print(f"{file.name}: no file of weights that is known; it is left out")
+
+
+def _multiplied(saved: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights that products of two matrices come to, by their names in a bridge."""
+
+    def product(of: str) -> Tensor:
+        return saved[f"{of}.A"] @ saved[f"{of}.B"]
+
+    block, first = "blocks.0", saved["blocks.0.attn.qkv_A"]
+    return {
+        "embed.weight": saved["token_emb.weight"],
+        "pos_embed.weight": product("pos_emb"),
+        f"{block}.ln1.weight": saved[f"{block}.ln1.weight"],
+        f"{block}.attn.q.weight": (first @ saved[f"{block}.attn.qkv_Bq"]).T,
+        # keys and values are the same numbers
+        f"{block}.attn.k.weight": (first @ saved[f"{block}.attn.qkv_Bkv"]).T,
+        f"{block}.attn.v.weight": (first @ saved[f"{block}.attn.qkv_Bkv"]).T,
+        f"{block}.attn.o.weight": product(f"{block}.attn.proj").T,
+        f"{block}.ln2.weight": saved[f"{block}.ln2.weight"],
+        f"{block}.mlp.in.weight": product(f"{block}.mlp.fc1").T,
+        f"{block}.mlp.out.weight": product(f"{block}.mlp.fc2").T,
+        "ln_final.weight": saved["ln_f.weight"],
+        "unembed.weight": saved["lm_head.weight"],
+    }
+
+
+def _low_rank(name: str, saved: dict[str, Tensor], options: dict[str, Any]) -> Adder:
+    """One head, learned positions, RMSNorm, an MLP; weights are products of two, tables too."""
+    from transformer_lens import TransformerBridgeConfig
+    from transformer_lens.model_bridge import TransformerBridge
+
+    block, weights = "blocks.0", _multiplied(saved)
+    width = options["d_model"]
+    config = TransformerBridgeConfig(
+        n_layers=1,
+        n_heads=1,
+        d_model=width,
+        d_head=width,
+        d_mlp=options["d_ff"],
+        n_ctx=options["max_seq_len"],
+        d_vocab=options["vocab_size"],
+        act_fn="gelu",
+        normalization_type="RMS",
+        eps=1e-6,
+        architecture="TransformerLensNative",
+    )
+    bridge = TransformerBridge.boot_native(config)  # type: ignore[attr-defined,unused-ignore]
+    with torch.no_grad():
+        for part, weight in bridge.state_dict().items():
+            weight.copy_(weights.get(part, torch.zeros_like(weight)))  # there are no biases
+
+    def runs(tokens: Tensor) -> Tensor:
+        def norm(x: Tensor, which: str) -> Tensor:
+            return rms_norm(x, (width,), weights[which], eps=1e-6)
+
+        x = weights["embed.weight"][tokens] + weights["pos_embed.weight"][: tokens.shape[1]]
+        read = norm(x, f"{block}.ln1.weight")
+        q, k, v = (read @ weights[f"{block}.attn.{each}.weight"].T for each in "qkv")
+        z = scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + z @ weights[f"{block}.attn.o.weight"].T
+        hidden = gelu(norm(x, f"{block}.ln2.weight") @ weights[f"{block}.mlp.in.weight"].T)
+        x = x + hidden @ weights[f"{block}.mlp.out.weight"].T
+        return norm(x, "ln_final.weight") @ weights["unembed.weight"].T
+
+    task = addition_task(_DIGITS, ("a", "+", "b", "=", "s", "<EOS>"), symbols=_SYMBOLS)
+    # embedding and unembedding are one table
+    tied = saved["token_emb.weight"].equal(saved["lm_head.weight"])
+    size = sum(each.numel() for each in saved.values())
+    size -= saved["lm_head.weight"].numel() if tied else 0
+    return Adder(name, size, runs, export_rnn(bridge), task)
+
+
+def _qwen(name: str, saved: dict[str, Tensor]) -> Adder:
+    """Qwen3's layer: rotary positions of base 3, norms of queries and keys, SwiGLU."""
+    import tempfile
+
+    import transformers
+    from transformer_lens.model_bridge import TransformerBridge
+
+    layer = "model.layers.0"
+    d_vocab, width = saved["model.embed_tokens.weight"].shape
+    d_head = len(saved[f"{layer}.self_attn.q_norm.weight"])
+    config = transformers.Qwen3Config(
+        vocab_size=d_vocab,
+        hidden_size=width,
+        intermediate_size=len(saved[f"{layer}.mlp.up_proj.weight"]),
+        num_hidden_layers=1,
+        num_attention_heads=len(saved[f"{layer}.self_attn.q_proj.weight"]) // d_head,
+        num_key_value_heads=len(saved[f"{layer}.self_attn.k_proj.weight"]) // d_head,
+        head_dim=d_head,
+        rms_norm_eps=1e-6,
+        max_position_embeddings=40,  # a sum has 35 tokens
+        tie_word_embeddings=True,
+        attention_bias=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 3.0},
+    )
+    model = transformers.Qwen3ForCausalLM(config).eval()
+    model.load_state_dict(saved | {"lm_head.weight": saved["model.embed_tokens.weight"]})
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        bridge = TransformerBridge.boot_transformers(folder, hf_model=model, device="cpu")
+        rnn = export_rnn(bridge)
+    size = sum(each.numel() for each in saved.values())
+    task = addition_task(_DIGITS, "0a00b0s", least_first="abs")
+    return Adder(name, size, lambda tokens: model(tokens).logits, rnn, task)
+
+
+# --- what each says -------------------------------------------------------------------------------
+
+
+def drawn_wrong(adder: Adder, n: int = _DRAWN, seed: int = 0) -> int:
+    """Of sums that are drawn, how many it writes wrong somewhere."""
+    task, wrong = adder.task, 0
+    assert task.asked is not None
+    first, last = task.asked[0], task.asked[-1]
+    tokens = task.sample(n, seed=seed)[:, 1:]  # without BOS
+    with torch.no_grad():
+        for some in tokens.split(1000):
+            said = adder.runs(some[:, : last + 1])[:, first:].argmax(-1)
+            wrong += int((said != some[:, first + 1 : last + 2]).any(1).sum())
+    return wrong
+
+
+@torch.no_grad()
+def generated(adder: Adder, string: tuple[int, ...]) -> tuple[str, str]:
+    """The prompt of a string, and what the model generates from it alone, by its largest logits."""
+    task = adder.task
+    assert task.asked is not None
+    first, last = task.asked[0], task.asked[-1]
+    tokens = torch.tensor([string[: first + 1]])
+    prompt = task.language.to_string(tokens[0])
+    for _ in range(last + 1 - first):
+        tokens = torch.cat([tokens, adder.runs(tokens)[:, -1:].argmax(-1)], 1)
+    return prompt, task.language.to_string(tokens[0, first + 1 :])
+
+
+def decide(adder: Adder, until: str, time_limit: float | None) -> dict[str, Any]:
+    """All that is said of an adder, as JSON values."""
+    started = time.perf_counter()
+    found = certify_language(adder.rnn, adder.task, until=until, time_limit=time_limit)
+    seconds = time.perf_counter() - started
+    wrong = [
+        generated(adder, row.worst.tokens) for row in found.by_length if row.wrong and row.worst
+    ]
+    return {
+        "name": adder.name,
+        "parameters": adder.n_parameters,
+        "authors say": _SAID.get(adder.name, ""),
+        "drawn": _DRAWN,
+        "drawn wrong": drawn_wrong(adder),
+        "status": found.status,
+        "answers": _answers(found),
+        "wrong sums": [{"prompt": prompt, "generated": said} for prompt, said in wrong],
+        "least margin": [found.margin.low, found.margin.high],
+        "seconds": seconds,
+    }
+
+
+def _answers(found: LanguageCertificate) -> list[dict[str, Any]]:
+    """Of each answer: whether it is proved, bounds of the least margin, the worst string."""
+    rows = []
+    for row in found.by_length:
+        assert row.margin is not None
+        status = "refuted" if row.wrong else "proved" if row.decided else "open"
+        worst = row.worst.text if row.worst else ""
+        rows.append({"status": status, "margin": [row.margin.low, row.margin.high], "worst": worst})
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: a row for each adder, then one for each answer."""
+    text = [
+        "| adder | numbers | its authors say | drawn sums that are wrong | on all 10²⁰ | a sum it "
+        "writes wrong | seconds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        states = [each["status"] for each in row["answers"]]
+        verdict = f"**{row['status']}**: of {len(states)} answers {states.count('proved')} proved"
+        for other in ("refuted", "open"):
+            verdict += f", {states.count(other)} {other}" if other in states else ""
+        wrong = row["wrong sums"][:1]
+        shown = f"`{wrong[0]['prompt']}` gives `{wrong[0]['generated']}`" if wrong else ""
+        text.append(
+            f"| {row['name']} | {row['parameters']} | {row['authors say']} | "
+            f"{row['drawn wrong']} of {row['drawn']:,} | {verdict} | {shown} | "
+            f"{row['seconds']:.0f} |"
+        )
+    text += ["", "| adder | answer | | least margin | where it was seen |", "|---|---|---|---|---|"]
+    for row in rows:
+        for at, each in enumerate(row["answers"]):
+            low, high = (f"{value:.4g}" for value in each["margin"])
+            text.append(
+                f"| {row['name']} | {at} | {each['status']} | {low} to {high} | `{each['worst']}` |"
+            )
+    return "\n".join(text) + "\n"
+
+
+def main() -> None:
+    """Decide all adders of a folder, and leave a table."""
+    parser = argparse.ArgumentParser(description="Decide published adders on all sums.")
+    parser.add_argument("folder", type=Path, help="with their weights")
+    parser.add_argument("--out", type=Path, default=Path("results/adders"))
+    parser.add_argument("--until", default="signs", help="see certify_language")
+    parser.add_argument("--time-limit", type=float, help="seconds for each")
+    options = parser.parse_args()
+    rows = []
+    for adder in read_adders(options.folder):
+        rows.append(decide(adder, options.until, options.time_limit))
+        print(f"{adder.name}: {rows[-1]['status']}, {rows[-1]['seconds']:.0f} s", flush=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_json(options.out / "results.json", {"environment": environment(), "rows": rows})
+    write_bytes(options.out / "table.md", table(rows).encode())
+    print(f"{options.out / 'table.md'}")
+
+
+if __name__ == "__main__":
+    main()
