@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
 
 from tests.foreign import LANGUAGE, VOCABULARY, foreign
-from tl_dyck import VocabularyError, adopt, certify_language, load_task
+from tl_dyck import VocabularyError, adopt, certify_language, export_rnn, load_task
 from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.models.foreign import NotCarriedError, as_hooked
 from tl_dyck.models.hooked import HookedTransformerConfig
@@ -129,6 +129,25 @@ def test_a_bridge_of_a_folder_comes_in(tmp_path: Path, processed: bool) -> None:
     found = adopt(bridge, LANGUAGE)(VOCABULARY.to_ours(TOKENS[:1, :5])).log_softmax(-1)
     order = [4, 5, 2, 3, 1]
     torch.testing.assert_close(found[..., :5], wanted[:1, :5, order], rtol=1e-4, atol=1e-4)
+
+
+@needs_4
+@pytest.mark.global_rng
+def test_a_bridge_in_train_mode_is_read_without_its_dropout(tmp_path: Path) -> None:
+    """That of GPT-2's embeddings is no part of the bridge, but of the model that it is of."""
+    from transformer_lens.model_bridge import TransformerBridge
+
+    model = gpt2(n_layer=1, embd_pdrop=0.001)  # so little that it would pass for rounding
+    model.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    bridge = TransformerBridge.boot_transformers(str(tmp_path), hf_model=model, device="cpu")
+    wanted = bridge(TOKENS)
+    bridge.train()
+    bridge.blocks[0].eval()
+    for found in (export_rnn(bridge)(TOKENS), as_hooked(bridge)(TOKENS)):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    assert bridge.original_model.transformer.drop.training
+    assert (bridge.training, bridge.blocks[0].training) == (True, False)
 
 
 # --- transformers ---------------------------------------------------------------------------------

@@ -377,14 +377,9 @@ def same_logits(
     most = min(cfg.n_ctx, 32) - before.shape[1]
     tokens = torch.randint(cfg.d_vocab if first is None else first, (4, most), generator=generator)
     place = next(theirs.parameters()).device
-    training = theirs.training
-    try:
-        with torch.no_grad():
-            theirs.eval()
-            wanted = run(tokens.to(place)).double().cpu()
-            found = mine(torch.cat([before, tokens], 1))[:, before.shape[1] :].double().cpu()
-    finally:
-        theirs.train(training)
+    with torch.no_grad():
+        wanted = run(tokens.to(place)).double().cpu()
+        found = mine(torch.cat([before, tokens], 1))[:, before.shape[1] :].double().cpu()
     allowed = torch.finfo(cfg.dtype).eps ** 0.5 * (1 + float(wanted.abs().max()))
     off = float((wanted - found).abs().max()) if wanted.shape == found.shape else float("inf")
     if not off <= allowed:
