@@ -112,6 +112,7 @@ def certify_language(
     unproved = False
     if proof is not None and found.status == "proved":
         pair: dict[str, Any] = {"other": about.get("other"), "head": head, **limit}
+        pair["threshold"] = claimed.threshold
         unproved = yield from _prove(proof, network, asked, length, claim, **pair)
     end_with(found.status == "refuted", found.status == "open" or unproved)
 

@@ -135,6 +135,9 @@ def test_a_model_that_is_right_is_proved(off: float) -> None:
     sure(model, task, -off)  # a may not follow a
     found = certify_language(model, task, 50, "allowed")
     assert found.status == ("proved" if off > 0 else "refuted")
+    if off > 0:
+        proof = prove_language(model, task, 20, "allowed")
+        assert "above 0.0 exactly if it may follow, after each of 21 strings" in proof.says
     assert found.margin.high == pytest.approx(min(off, 1.0))
     assert certify_language(model, task, 50, "allowed", threshold=2.0).status == "refuted"
 
@@ -233,8 +236,11 @@ def test_what_is_no_such_claim_is_refused_in_a_line() -> None:
         (lambda: certify_language(mine, "dyck-2-4", 2, threshold=1.0), "has no threshold"),
         (lambda: certify_language(model, TASK, 2, "allowed", threshold=np.nan), "threshold"),
         (lambda: certify_language(model, TASK, 2, "allowed", epsilon=0.1), "'any_token' and"),
-        (lambda: prove_language(model, TASK, 2, "allowed"), "has no proof"),
-        (lambda: prove_language(mine, "dyck-2-4", 2, "allowed"), "has no proof"),
+        (lambda: prove_language(model, TASK, 2, "allowed"), "on the wrong side of the threshold"),
+        (lambda: prove_language(mine, "dyck-2-4", 2, "allowed"), "wrong side of the threshold"),
+        (lambda: prove_language(mine, "dyck-2-4", 2, "allowed", by="boxes"), "proofs by paths"),
+        (lambda: prove_language(mine, "dyck-2-4", 2, threshold=1.0), "has no threshold"),
+        (lambda: prove_language(model, TASK, 2, "allowed", head=0), "'any_token' and"),
         (lambda: certify_language(other, TASK, 2, "allowed"), "nothing says which of the 7"),
     ):
         with pytest.raises((CertifyError, ValueError, NoProofError, VocabularyError)) as error:
