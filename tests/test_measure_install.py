@@ -52,7 +52,7 @@ def test_what_was_fetched_is_added_up_if_pip_says_it_of_all() -> None:
 
 
 def test_files_of_a_local_mirror_are_fetched_too(tmp_path: Path, monkeypatch, capsys) -> None:
-    """pip says "Processing" of them, and no size; of what it was asked to install it says so too."""
+    """pip says "Processing" of them, without a size; and of what it was asked to install."""
     own, other = wheel(tmp_path), tmp_path / "other-1.0-py3-none-any.whl"
     other.write_bytes(bytes(3_000_000))
     said = f"Processing {own}\nDownloading b.whl (1.5 MB)\n"
