@@ -358,3 +358,47 @@ def test_a_folders_own_tokenizer_says_which_id_is_which(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(CorruptFileError, match="tokenizer"):
         adopt(tmp_path, LANGUAGE)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_checkpoint_of_nanogpt_is_a_gpt2_whose_maps_are_turned(
+    bias: bool, tmp_path: Path
+) -> None:
+    """Saved compiled; without biases those are 0."""
+    theirs = gpt2(activation_function="gelu")
+    state = theirs.state_dict()
+    if not bias:
+        for name in [name for name in state if name.endswith(".bias")]:
+            state.pop(name).zero_()
+    linear = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+    turned = {
+        f"_orig_mod.{name}": weight.T if name.endswith(linear) else weight
+        for name, weight in state.items()
+    }
+    options = {"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 12, "vocab_size": 7}
+    path = tmp_path / "ckpt.pt"
+    torch.save({"model": turned, "model_args": {**options, "bias": bias}, "iter_num": 1}, path)
+    with torch.no_grad():
+        torch.testing.assert_close(as_hooked(path)(TOKENS), theirs(TOKENS).logits)
+    torch.save({"model": turned, "model_args": {"n_layer": 2}}, path)
+    with pytest.raises(CorruptFileError, match="model_args of no nanoGPT: there is no 'n_head'"):
+        as_hooked(path)
+
+
+def test_shards_are_read_together_and_from_nowhere_else(tmp_path: Path) -> None:
+    theirs, folder = gpt2(), tmp_path / "gpt2"
+    theirs.save_pretrained(folder, max_shard_size="4KB")
+    with torch.no_grad():
+        torch.testing.assert_close(as_hooked(folder)(TOKENS), theirs(TOKENS).logits)
+    index = folder / "model.safetensors.index.json"
+    said = json.loads(index.read_text())
+    first = next(iter(said["weight_map"]))
+    save_file({"x": torch.zeros(1)}, tmp_path / "x.safetensors")
+    for other in ("../x.safetensors", "/x.safetensors", "..", 3, None):
+        index.write_text(json.dumps({"weight_map": {**said["weight_map"], first: other}}))
+        with pytest.raises(CorruptFileError, match="does not say in which file each weight is"):
+            as_hooked(folder)
+    (folder / "again.safetensors").write_bytes(next(folder.glob("*-00001-*")).read_bytes())
+    index.write_text(json.dumps({"weight_map": {**said["weight_map"], "y": "again.safetensors"}}))
+    with pytest.raises(CorruptFileError, match="has weights that another file has"):
+        as_hooked(folder)

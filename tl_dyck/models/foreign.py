@@ -22,10 +22,17 @@ from tl_dyck.kit.files import (
     CorruptFileError,
     one_line,
     read_json,
-    read_tensors,
 )
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
-from tl_dyck.models.state_dicts import BUFFERS, option_shapes, read_state_dict, without
+from tl_dyck.models.state_dicts import (
+    BUFFERS,
+    from_nano,
+    option_shapes,
+    read_checkpoint,
+    read_folder,
+    read_state_dict,
+    without,
+)
 from tl_dyck.reading.activations import canonical_activation
 from tl_dyck.reading.inputs import check_placed, unwrapped
 
@@ -52,11 +59,13 @@ def as_hooked(
 
             - a HookedTransformer, which comes back as it is, out of what torch has put around it;
             - a `TransformerBridge` of TransformerLens 3 or 4, with its weights processed or not;
-            - a GPT-2 of `transformers`, or a folder with ``config.json`` and ``model.safetensors``
-              of one, as `save_pretrained` writes it, whatever its vocabulary;
+            - a GPT-2 of `transformers`, or a folder of one, as `save_pretrained` writes it: with
+              ``config.json``, and ``model.safetensors``, its shards or ``pytorch_model.bin``;
+            - a checkpoint of nanoGPT, a dictionary with ``model`` and ``model_args``;
             - a state dict of a HookedTransformer, or a file of one (``.pt``, ``.pth``,
-              ``.safetensors``), with `config`. Prefixes of `torch.compile` and `DataParallel`
-              (``_orig_mod.``, ``module.``) and masks that old releases saved are left out.
+              ``.safetensors``), or of a checkpoint that has one, with `config`. Prefixes of
+              `torch.compile` and `DataParallel` (``_orig_mod.``, ``module.``) and masks that old
+              releases saved are left out.
         config: of a state dict, and of nothing else: what the HookedTransformer is.
 
     Returns:
@@ -266,6 +275,10 @@ class _Taken:
 def _from_path(path: Path, config: Any) -> Any:
     source = repr(str(path))
     if not path.is_dir():
+        if config is None and path.suffix != ".safetensors" and path.exists():
+            state, options = read_checkpoint(path)
+            if isinstance(options.get("model_args"), Mapping):
+                return _from_gpt2(*from_nano(state, options["model_args"], source), source)
         if config is None and path.exists():
             raise WrongTypeError(
                 f"{source} is a file of weights, which do not say what they are of; give "
@@ -279,7 +292,7 @@ def _from_path(path: Path, config: Any) -> Any:
         ours = isinstance(said, Mapping) and str(said.get("format")).startswith("tl_dyck.")
         hint = "load_model(folder) reads it" if ours else "of a state dict, name the file"
         raise CorruptFileError(f"config.json in {source} is not of a model of transformers; {hint}")
-    found = _from_gpt2(said, read_tensors(path / "model.safetensors"), source)
+    found = _from_gpt2(said, read_folder(path), source)
     if (path / "tokenizer.json").exists():
         found.tokenizer = _tokenizer(path, source)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.certify.language.test_automata import SHAPES, every, random_model
 from tl_dyck import DyckStringError, DyckTask, VocabularyError, adopt, load_task
@@ -104,6 +106,28 @@ def test_strings_of_an_automaton_are_decided_as_by_brute_force(
     if more == 2:
         model = adopt(model, Vocabulary(TASK.language, [0, 1, 2, 3], bos=4))
     check(model, TASK, 4, threshold, bos=more > 0)
+
+
+@pytest.mark.global_rng
+def test_a_folder_as_others_publish_them_is_decided_as_transformers_says(tmp_path: Path) -> None:
+    """Symbols, BOS, an id that is never used, EOS, PAD; one layer, a logit for each id."""
+    sizes = {"n_positions": 12, "n_embd": 8, "n_layer": 1, "n_head": 1, "vocab_size": 7}
+    theirs = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=3, eos_token_id=5)).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in theirs.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator) / 2)
+    theirs.save_pretrained(tmp_path)
+    ids = Vocabulary(TASK.language, [0, 1, 2, 5], bos=3, padding=6)
+    found = certify_language(adopt(tmp_path, ids), TASK, 4, "allowed")
+    for row in found.by_length:
+        margin = margins(
+            lambda tokens: theirs(ids.to_model(tokens)).logits[..., ids.ids],
+            TASK, row.length, 0.0, bos=True,
+        )  # fmt: skip
+        assert (row.prefixes, row.wrong) == (len(margin), (margin < 0).sum())
+        assert row.margin.high == pytest.approx(margin.min(), abs=1e-5)
+    assert {row.length for row in found.by_length} == {0, 1, 2, 3, 4}
 
 
 def sure(model: Any, task: AutomatonTask, off: float) -> None:
