@@ -26,10 +26,9 @@ from tl_dyck.kit.files import (
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.state_dicts import (
     BUFFERS,
-    from_nano,
     option_shapes,
-    read_checkpoint,
     read_folder,
+    read_nano,
     read_state_dict,
     without,
 )
@@ -63,9 +62,8 @@ def as_hooked(
               ``config.json``, and ``model.safetensors``, its shards or ``pytorch_model.bin``;
             - a checkpoint of nanoGPT, a dictionary with ``model`` and ``model_args``;
             - a state dict of a HookedTransformer, or a file of one (``.pt``, ``.pth``,
-              ``.safetensors``), or of a checkpoint that has one, with `config`. Prefixes of
-              `torch.compile` and `DataParallel` (``_orig_mod.``, ``module.``) and masks that old
-              releases saved are left out.
+              ``.safetensors``), or of a checkpoint with one, with `config`. Prefixes of wrappers
+              (``_orig_mod.``, ``module.``) and masks of old releases are left out.
         config: of a state dict, and of nothing else: what the HookedTransformer is.
 
     Returns:
@@ -275,10 +273,8 @@ class _Taken:
 def _from_path(path: Path, config: Any) -> Any:
     source = repr(str(path))
     if not path.is_dir():
-        if config is None and path.suffix != ".safetensors" and path.exists():
-            state, options = read_checkpoint(path)
-            if isinstance(options.get("model_args"), Mapping):
-                return _from_gpt2(*from_nano(state, options["model_args"], source), source)
+        if config is None and (nano := read_nano(path)) is not None:
+            return _from_gpt2(*nano, source)
         if config is None and path.exists():
             raise WrongTypeError(
                 f"{source} is a file of weights, which do not say what they are of; give "

@@ -107,13 +107,17 @@ _NANO = {"n_layer": "n_layer", "n_head": "n_head", "n_embd": "n_embd"}
 _NANO |= {"block_size": "n_positions", "vocab_size": "vocab_size"}
 
 
-def from_nano(
-    state: Mapping[str, Tensor], options: Mapping[Any, Any], source: str
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A checkpoint of nanoGPT as a GPT-2 of `transformers`: options and weights.
+def read_nano(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+    """A checkpoint of nanoGPT as a GPT-2 of `transformers`, options and weights; None of others.
 
     There a linear map is ``x @ W.T``, GELU is exact, and biases may be absent, which is 0.
     """
+    if path.suffix == ".safetensors" or not path.exists():
+        return None
+    state, rest = read_checkpoint(path)
+    options, source = rest.get("model_args"), repr(str(path))
+    if not isinstance(options, Mapping):
+        return None
     missing = next((name for name in _NANO if name not in options), None)
     if missing is not None:
         raise CorruptFileError(f"{source} has model_args of no nanoGPT: there is no {missing!r}")
