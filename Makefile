@@ -124,7 +124,7 @@ constraints: $(READY) ## resolve constraints.txt and requirements/ again (needs 
 	$(RESOLVE) pyproject.toml --extra dev --extra judge -c '$(VENV)/three.txt' --universal --python-version 3.10 \
 		--generate-hashes > '$(VENV)/resolved.txt'
 	@$(call HASHED,# constraints.txt and the extra "judge" with hashes for TransformerLens 3: `make constraints` writes this file.,packages)
-	$(RESOLVE) pyproject.toml $(foreach extra,onnx dask notebook dev docs,--extra $(extra)) \
+	$(RESOLVE) pyproject.toml $(foreach extra,circuitsvis onnx dask notebook dev docs,--extra $(extra)) \
 		--resolution lowest-direct --python-version 3.10 \
 		--python-platform x86_64-manylinux_2_28 --generate-hashes > '$(VENV)/resolved.txt'
 	@$(call HASHED,# The oldest that pyproject.toml accepts: `make constraints` writes this file.,oldest)

@@ -461,7 +461,6 @@ def sampled(o: Oracle, model: Any, claim: str) -> None:
 def proof(o: Oracle, model: Any, claim: str) -> None:
     """There is one only of what is so, and the checker takes it."""
     how, other = about(o, claim)
-    how.pop("threshold", None)
     found = prove_language(model, o.task, LONGEST - 1, claim, **how)
     assert check(*unpacked(found.content))
     for length in range(LONGEST):

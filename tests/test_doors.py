@@ -110,14 +110,17 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
         ),
     ),
     "nothing is claimed": ("says nothing of (strings|prefixes)", _silent),
-    "wrong, so no proof": ("another logit is larger|is wrong, or within rounding", _is_wrong),
+    "wrong, so no proof": (
+        "another logit is larger|is wrong, or within rounding|wrong side of the threshold",
+        _is_wrong,
+    ),
     "right nowhere": (
         "closes no prefix right",
         lambda o, call: call.startswith("truths") and _all_wrong(o, _claim(call)),
     ),
     "no proof of sets": (
-        "the claim 'allowed' has no proof",
-        lambda o, call: call == "prove_language allowed",
+        "the claim 'allowed' has proofs by paths, of one-layer models",
+        lambda o, call: call == "prove_language allowed" and o.world.layers == 2,
     ),
     "asked at no such length": (
         "asks for nothing after strings of 3 symbols",

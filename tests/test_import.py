@@ -90,6 +90,7 @@ def test_a_model_is_built_without_what_only_pages_and_statistics_need() -> None:
         "task = tl_dyck.load_task('dyck-2-4')\n"
         "tl_dyck.build_model(tl_dyck.get_config('gpt', task))('[()]')"
     )
+    code += "\nfrom tl_dyck import frozen_importance, head_truths, judge, probes, widgets"
     bridges = {"transformer_lens.model_bridge", "scipy"} if installed.MAJOR >= 4 else set()
     assert loaded_by(code) & ({"plotly", "circuitsvis"} | bridges) == set()
 

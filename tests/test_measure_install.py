@@ -51,6 +51,18 @@ def test_what_was_fetched_is_added_up_if_pip_says_it_of_all() -> None:
     assert downloads(said + "Downloading c.whl\n") is None
 
 
+def test_files_of_a_local_mirror_are_fetched_too(tmp_path: Path, monkeypatch, capsys) -> None:
+    """pip says "Processing" of them, without a size; and of what it was asked to install."""
+    own, other = wheel(tmp_path), tmp_path / "other-1.0-py3-none-any.whl"
+    other.write_bytes(bytes(3_000_000))
+    said = f"Processing {own}\nDownloading b.whl (1.5 MB)\n"
+    assert downloads(said, own) == 1.5
+    for name in (other, other.as_uri()):
+        assert downloads(f"{said}  Processing {name}\n", own) == pytest.approx(4.5)
+    assert downloads(f"{said}Processing {tmp_path / 'gone.whl'}\n", own) is None
+    assert downloads(f"Processing {tmp_path}\n") == 0  # a folder
+
+
 def test_what_it_prints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert main(["--source", wheel(tmp_path), "--index", "", "--json"]) == 0

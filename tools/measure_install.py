@@ -21,12 +21,15 @@ import venv
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU = "https://download.pytorch.org/whl/cpu"
 #: What pip says where an index cannot be reached.
 _UNREACHED = re.compile(r"NewConnection|NameResolution|ConnectTimeout|ProxyError|refused")
 _DOWNLOADED = re.compile(r"^\s*Downloading \S+ \(([\d.]+) (B|kB|MB|GB)\)", re.MULTILINE)
+_PROCESSED = re.compile(r"^\s*Processing (\S+\.(?:whl|tar\.gz|zip))$", re.MULTILINE)
 _UNSAID = re.compile(r"^\s*Downloading \S+$", re.MULTILINE)  # an index that does not say how much
 _MEGABYTES = {"B": 1e-6, "kB": 1e-3, "MB": 1.0, "GB": 1e3}
 
@@ -41,7 +44,8 @@ class Installed:
 
     Attributes:
         megabytes: what the environment takes more than before, in files.
-        downloaded: what was fetched, in megabytes, as pip says; None if an index does not.
+        downloaded: what was fetched, in megabytes, as pip says, with files of a local mirror, which
+            elsewhere would be fetched; None if an index does not say.
         seconds: of the processor, while it was installed.
         wall_seconds: by the clock.
         packages: how many there are now besides those of an empty environment.
@@ -87,16 +91,26 @@ def measure(source: str, index: str = "", more: Sequence[str] = ()) -> Installed
             raise NotInstalledError(why(run.stdout + run.stderr))
         return Installed(
             megabytes=(_size(home) - size) / 1e6,
-            downloaded=downloads(run.stdout),
+            downloaded=downloads(run.stdout, source),
             seconds=seconds,
             wall_seconds=wall_seconds,
             packages=len(_packages(python) - packages),
         )
 
 
-def downloads(said: str) -> float | None:
-    """The megabytes that pip says it fetched; None if it does not say it of all."""
-    sizes = (float(number) * _MEGABYTES[unit] for number, unit in _DOWNLOADED.findall(said))
+def downloads(said: str, source: str = "") -> float | None:
+    """The megabytes that pip says it fetched, or took from files; None if it does not say all.
+
+    The source itself is not fetched.
+    """
+    sizes = [float(number) * _MEGABYTES[unit] for number, unit in _DOWNLOADED.findall(said)]
+    for name in _PROCESSED.findall(said):
+        path = Path(url2pathname(urlsplit(name).path) if name.startswith("file:") else name)
+        if path.absolute() == Path(source).absolute():
+            continue
+        if not path.is_file():
+            return None
+        sizes.append(path.stat().st_size / 1e6)
     return None if _UNSAID.search(said) else sum(sizes)
 
 

@@ -69,10 +69,10 @@ def drawn(model: Any, seed: int) -> Any:
     return model.eval()
 
 
-def gpt2(folder: str, vocab_size: int, seed: int, **more: Any) -> None:
+def gpt2(folder: str, vocab_size: int, seed: int, shards: str = "1GB", **more: Any) -> None:
     sizes = {"n_positions": 28, "n_embd": 16, "n_layer": 1, "n_head": 2, "bos_token_id": 1}
     config = GPT2Config(**{**sizes, "vocab_size": vocab_size, "eos_token_id": 0, **more})
-    drawn(GPT2LMHeadModel(config), seed).save_pretrained(folder)
+    drawn(GPT2LMHeadModel(config), seed).save_pretrained(folder, max_shard_size=shards)
 
 
 def hooked(d_vocab: int, seed: int, **more: Any) -> Any:
@@ -93,6 +93,19 @@ def brought() -> dict[str, Any]:
     kept = hooked(6, 4)
     state = {f"_orig_mod.{name}": weight for name, weight in kept.named_parameters()}
     torch.save(state, "weights.pt")
+    weights = {name: weight.detach() for name, weight in kept.named_parameters()}
+    wrapped = {f"module._orig_mod.{name}": weight for name, weight in weights.items()}
+    torch.save({"model_state_dict": wrapped, "epoch": 3}, "epoch.pt")
+    torch.save(kept, "whole.pt")
+    gpt2("sharded", 6, 12, shards="2KB", n_inner=10, tie_word_embeddings=False)
+    theirs = GPT2LMHeadModel.from_pretrained("gpt2").state_dict()
+    Path("old").mkdir()
+    Path("old", "config.json").write_bytes(Path("gpt2", "config.json").read_bytes())
+    torch.save(theirs, "old/pytorch_model.bin")
+    linear = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+    turned = {name: w.T if name.endswith(linear) else w for name, w in theirs.items()}
+    sizes = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 28, "vocab_size": 6}
+    torch.save({"model": turned, "model_args": {**sizes, "bias": True}, "config": {}}, "nano.pt")
     text = "(a (b b) a) END\n(b b) (a (a a) a) END\n"
     files = {
         "hewitt.txt": text.encode(),
@@ -105,6 +118,13 @@ def brought() -> dict[str, Any]:
         "broken.txt": b"(a a)\n(a (b a) b)\n",
         "latin.txt": b"(a a)\n\xe9\n",
         "empty.txt": b"",
+        "middle.txt": b"(a a) END (b b) END\n",
+        "tabs.txt": b"\xef\xbb\xbf(a\t(b  b)\ta) END\r\n\r\n  (a a)",
+        "mac.txt": b"(a a)\r(b b)\r",
+        "table.csv": b"string,label\n(a a),1\n",
+        "utf16.txt": "(a a)\n".encode("utf-16"),
+        "cut.gz": gzip.compress(text.encode())[:-9],
+        "zipped.txt": gzip.compress(text.encode()),
     }
     for name, data in files.items():
         Path(name).write_bytes(data)

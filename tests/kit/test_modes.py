@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import functools
 import inspect
 import threading
 import types
@@ -196,6 +197,59 @@ def same(one: Any, two: Any) -> bool:
     return bool(one == two) if plain else True
 
 
+#: Where dropout is put: what reads tokens, in every class of model.
+EMBEDDINGS = {type(each.embed) for each in (calls.model(), calls.minimal(), calls.foreign())}
+
+
+@contextlib.contextmanager
+def dropping(call: Callable[..., Any], *given: Any) -> Iterator[list[Any]]:
+    """The models of a call in train mode, in which they would drop half; copies of them do not."""
+    models = [each for each in held((call, given)) if isinstance(each, nn.Module)]
+    parts = {part: None for model in models for part in model.modules()}
+    dropped: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in EMBEDDINGS:
+            patch.setattr(kind, "forward", _dropout(kind.forward, parts, dropped))
+        for part in parts:
+            part.training = True
+        try:
+            yield dropped
+            assert {part.training for part in parts} <= {True}, "the mode was not given back"
+        finally:
+            for part in parts:
+                part.training = False
+
+
+def _dropout(forward: Any, parts: Mapping[Any, None], dropped: list[Any]) -> Any:
+    def drops(self: Any, *args: Any, **kwargs: Any) -> Any:
+        out = forward(self, *args, **kwargs)
+        if not (self.training and self in parts):
+            return out
+        dropped.append(self)
+        return out * (torch.arange(out.shape[-1]) % 2)
+
+    return drops
+
+
+def held(value: Any) -> Iterator[Any]:
+    """What is in collections, and what an object of ours has."""
+    yield value
+    if isinstance(value, list | tuple):
+        inside: Any = value
+    elif isinstance(value, Mapping):
+        inside = value.values()
+    elif isinstance(value, types.MethodType):
+        inside = (value.__self__,)
+    elif isinstance(value, functools.partial):
+        inside = (value.func, *value.args)
+    else:
+        ours = type(value).__module__.startswith("tl_dyck")
+        inside = vars(value).values() if ours and hasattr(value, "__dict__") else ()
+        inside = [each for each in inside if isinstance(each, nn.Module)]
+    for each in inside:
+        yield from held(each)
+
+
 @pytest.mark.global_rng
 @pytest.mark.parametrize("names", TOGETHER, ids=["one", "other"])
 @pytest.mark.parametrize("name", CALLS)
@@ -204,8 +258,9 @@ def test_results_are_the_same_in_any_mode_and_modes_are_given_back(name, names):
     expected = outcome(bound(CALLS[name]), rest, given)
     rest, given = arguments(CALLS[name])
     call = bound(CALLS[name])
-    with within(*names):
+    with dropping(call, rest, given) as dropped, within(*names):
         found = outcome(call, rest, given)
+    assert not dropped
     assert same(expected, found)
 
 
@@ -368,6 +423,56 @@ def test_a_model_in_train_mode_is_measured_in_eval_mode_and_given_back():
     assert not trains(model, [model])
     assert model.training
     assert not model.blocks[0].training
+
+
+class Hides(nn.Module):
+    """As a TransformerBridge does: part of what it runs is no module of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.__dict__["inner"] = nn.Dropout(0.5)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.inner(torch.ones(*tokens.shape, 5))
+
+    def train(self, mode: bool = True) -> nn.Module:
+        self.inner.train(mode)
+        return super().train(mode)
+
+
+HIDDEN = Hides()
+
+
+def by_name(tokens: torch.Tensor) -> torch.Tensor:
+    return HIDDEN(tokens)
+
+
+@pytest.mark.global_rng
+def test_what_a_model_hides_and_what_a_function_calls_is_in_eval_mode_too():
+    """And if a function of a user's puts it in train mode inside a call of ours."""
+
+    @checked
+    def ones(run: Any) -> bool:
+        if isinstance(run, list | dict):
+            run = next(iter(run.values() if isinstance(run, dict) else run))
+        return bool((run(torch.zeros(8, 8)) == 1).all())
+
+    @checked
+    def inside(run: Any) -> bool:
+        HIDDEN.train()
+        other = globals() | {"__name__": "elsewhere"}
+        found = eval("ones(run)", other, {"ones": ones, "run": run})
+        HIDDEN.eval()
+        return bool(found)
+
+    mine = HIDDEN.train()
+    runs = (mine, lambda tokens: mine(tokens), by_name, mine.forward, functools.partial(by_name))
+    for run in (*runs, nn.Sequential(mine), [mine], {"mine": mine}, lambda tokens: by_name(tokens)):
+        assert ones(run), run
+        assert mine.training
+        assert mine.inner.training
+    assert not ones.__wrapped__(mine)
+    assert inside(mine)
 
 
 def test_results_carry_no_graph_if_gradients_are_off():

@@ -67,7 +67,7 @@ WRONG = {
     "a)": "closes nothing",
     "(a (a (a (a": "too deep",
     "(a x a)": "unknown bracket 'x'",
-    "(a END (b": "unknown bracket",
+    "(a END (b": "END stands before its end",
     "(a \x1b[31m a)": r"unknown bracket '\\x1b'",
 }
 

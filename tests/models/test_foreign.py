@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
 
 from tests.foreign import LANGUAGE, VOCABULARY, foreign
-from tl_dyck import VocabularyError, adopt, certify_language, load_task
+from tl_dyck import VocabularyError, adopt, certify_language, export_rnn, load_task
 from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.models.foreign import NotCarriedError, as_hooked
 from tl_dyck.models.hooked import HookedTransformerConfig
@@ -129,6 +129,25 @@ def test_a_bridge_of_a_folder_comes_in(tmp_path: Path, processed: bool) -> None:
     found = adopt(bridge, LANGUAGE)(VOCABULARY.to_ours(TOKENS[:1, :5])).log_softmax(-1)
     order = [4, 5, 2, 3, 1]
     torch.testing.assert_close(found[..., :5], wanted[:1, :5, order], rtol=1e-4, atol=1e-4)
+
+
+@needs_4
+@pytest.mark.global_rng
+def test_a_bridge_in_train_mode_is_read_without_its_dropout(tmp_path: Path) -> None:
+    """That of GPT-2's embeddings is no part of the bridge, but of the model that it is of."""
+    from transformer_lens.model_bridge import TransformerBridge
+
+    model = gpt2(n_layer=1, embd_pdrop=0.001)  # so little that it would pass for rounding
+    model.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    bridge = TransformerBridge.boot_transformers(str(tmp_path), hf_model=model, device="cpu")
+    wanted = bridge(TOKENS)
+    bridge.train()
+    bridge.blocks[0].eval()
+    for found in (export_rnn(bridge)(TOKENS), as_hooked(bridge)(TOKENS)):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    assert bridge.original_model.transformer.drop.training
+    assert (bridge.training, bridge.blocks[0].training) == (True, False)
 
 
 # --- transformers ---------------------------------------------------------------------------------
@@ -339,3 +358,47 @@ def test_a_folders_own_tokenizer_says_which_id_is_which(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(CorruptFileError, match="tokenizer"):
         adopt(tmp_path, LANGUAGE)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_checkpoint_of_nanogpt_is_a_gpt2_whose_maps_are_turned(
+    bias: bool, tmp_path: Path
+) -> None:
+    """Saved compiled; without biases those are 0."""
+    theirs = gpt2(activation_function="gelu")
+    state = theirs.state_dict()
+    if not bias:
+        for name in [name for name in state if name.endswith(".bias")]:
+            state.pop(name).zero_()
+    linear = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+    turned = {
+        f"_orig_mod.{name}": weight.T if name.endswith(linear) else weight
+        for name, weight in state.items()
+    }
+    options = {"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 12, "vocab_size": 7}
+    path = tmp_path / "ckpt.pt"
+    torch.save({"model": turned, "model_args": {**options, "bias": bias}, "iter_num": 1}, path)
+    with torch.no_grad():
+        torch.testing.assert_close(as_hooked(path)(TOKENS), theirs(TOKENS).logits)
+    torch.save({"model": turned, "model_args": {"n_layer": 2}}, path)
+    with pytest.raises(CorruptFileError, match="model_args of no nanoGPT: there is no 'n_head'"):
+        as_hooked(path)
+
+
+def test_shards_are_read_together_and_from_nowhere_else(tmp_path: Path) -> None:
+    theirs, folder = gpt2(), tmp_path / "gpt2"
+    theirs.save_pretrained(folder, max_shard_size="4KB")
+    with torch.no_grad():
+        torch.testing.assert_close(as_hooked(folder)(TOKENS), theirs(TOKENS).logits)
+    index = folder / "model.safetensors.index.json"
+    said = json.loads(index.read_text())
+    first = next(iter(said["weight_map"]))
+    save_file({"x": torch.zeros(1)}, tmp_path / "x.safetensors")
+    for other in ("../x.safetensors", "/x.safetensors", "..", 3, None):
+        index.write_text(json.dumps({"weight_map": {**said["weight_map"], first: other}}))
+        with pytest.raises(CorruptFileError, match="does not say in which file each weight is"):
+            as_hooked(folder)
+    (folder / "again.safetensors").write_bytes(next(folder.glob("*-00001-*")).read_bytes())
+    index.write_text(json.dumps({"weight_map": {**said["weight_map"], "y": "again.safetensors"}}))
+    with pytest.raises(CorruptFileError, match="has weights that another file has"):
+        as_hooked(folder)

@@ -56,6 +56,16 @@ def test_what_is_nan_only_if_more_is_shown_is_said_so():
         counted_accuracy(BRACKETS, Late(), n=5)
 
 
+def test_what_draws_numbers_is_not_said_to_look_ahead():
+    drawn = torch.Generator().manual_seed(0)
+
+    def drops(tokens):
+        return torch.rand(*tokens.shape, BRACKETS.language.d_vocab, generator=drawn)
+
+    with pytest.raises(ValueError, match=r"the same tokens again: .* with dropout\?"):
+        counted_accuracy(BRACKETS, drops, n=5)
+
+
 def test_heads_of_a_model_without_numbers_are_refused_in_a_line():
     with pytest.raises(ValueError, match="W_E holds nan or infinite values"):
         measure_heads(broken(), BRACKETS.sample(4, seed=0), modes=("zero",), n=4)

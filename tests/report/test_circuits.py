@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from tests.cases import plain_model
 from tests.report.conftest import EVIL, EVIL_BRACKETS
 from tests.report.pages import data_block, whole_page
 from tl_dyck import build_model, get_config, load_task
+from tl_dyck.kit.errors import MissingPackageError
 from tl_dyck.report import widgets
-from tl_dyck.report.widgets import Widget
+from tl_dyck.report.widgets import Widget, circuits
 
 TASK = load_task("dyck-2-4")
 TEXT = "[(())]("
@@ -90,3 +92,10 @@ def test_a_model_that_looks_ahead_is_drawn_whole(direction):
     first = np.array(shown["attention"])[:, 0, 1:]  # of the first token on what follows it
     assert (first > 0).all() == (direction == "bidirectional")
     assert (first == 0).all() == (direction == "causal")
+
+
+def test_without_the_extra_the_line_to_type_is_said(model: Any, monkeypatch: Any) -> None:
+    circuits._bundle.cache_clear()
+    monkeypatch.setitem(sys.modules, "circuitsvis", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'tl-dyck\[circuitsvis\]'"):
+        widgets.circuitsvis_tokens(model, TEXT)

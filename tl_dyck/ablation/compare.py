@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from tl_dyck.ablation.figures import importance_dots
 from tl_dyck.ablation.measure import FINETUNED, FROZEN, INTERPRETABILITY
@@ -209,6 +208,8 @@ def _correlations(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     a, b = a[both], b[both]
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return math.nan, math.nan
+    from scipy import stats  # takes a second, and most importance is compared with none
+
     return float(stats.spearmanr(a, b).statistic), float(stats.kendalltau(a, b).statistic)
 
 

@@ -28,8 +28,16 @@ class _Automaton(Recorded, Automaton):
     """The strings of a question."""
 
 
-def prove_task(model: Any, task: AutomatonTask, longest: int, time_limit: float | None) -> Proof:
+def prove_task(
+    model: Any,
+    task: AutomatonTask,
+    longest: int,
+    time_limit: float | None,
+    threshold: float | None = None,
+) -> Proof:
     """A proof that a model answers every string of an automaton as its state asks.
+
+    Or, with a threshold, that its logits say which symbols may follow.
 
     Raises:
         NoProofError: see `tl_dyck.certify.language_proofs.prove_language`.
@@ -37,30 +45,45 @@ def prove_task(model: Any, task: AutomatonTask, longest: int, time_limit: float 
     """
     if task.places is not None:
         raise NoProofError(f"{task.name} has places=, of which there are no proofs yet; decide it")
-    network, _ = read_automaton(model, task, longest)
+    network, _ = read_automaton(model, task, longest, allowed=threshold is not None)
     if network.below is not None:
         raise NoProofError("automata have proofs of one-layer models only; this one has two")
-    return _prove(Asker(network.rnn), Answers.of(task, longest), task.name, longest, time_limit)
+    answers = Answers.of(task, longest)
+    return _prove(Asker(network.rnn), answers, task.name, longest, time_limit, threshold)
 
 
 def prove_brackets(
-    asker: Asker, language: DyckLanguage, longest: int, time_limit: float | None
+    asker: Asker,
+    language: DyckLanguage,
+    longest: int,
+    time_limit: float | None,
+    threshold: float | None = None,
 ) -> Proof:
     """A proof that the bracket that closes wins after every prefix, of models with positions, too.
+
+    Or, with a threshold, that logits say which brackets may follow.
 
     Raises:
         NoProofError: see `tl_dyck.certify.language_proofs.prove_language`.
     """
     answers = Answers.of_brackets(language, longest)
-    return _prove(asker, answers, f"prefixes of {language}", longest, time_limit)
+    return _prove(asker, answers, f"prefixes of {language}", longest, time_limit, threshold)
 
 
 def _prove(
-    asker: Asker, answers: Answers, name: str, longest: int, time_limit: float | None
+    asker: Asker,
+    answers: Answers,
+    name: str,
+    longest: int,
+    time_limit: float | None,
+    threshold: float | None = None,
 ) -> Proof:
     config = asker.rnn.config
     refuse_others(config)
     facts = _facts(config, answers, name, longest)
+    if threshold is not None:  # what may follow, `after` says
+        facts["answers"] = None
+    facts["threshold"] = threshold
     weights = weights_of(asker, facts["tokens"])
     return prove_paths(facts, weights, asker, _Automaton, time_limit)
 

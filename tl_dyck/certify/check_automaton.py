@@ -6,12 +6,13 @@ nothing: ``python check_automaton.py FILE …``.
 *What is proved.* The file has an automaton: to what state each token leads from each state (-1: to
 none), and what logit a state asks for, if any. State 0 is the first. After each string of some
 lengths that it writes, BOS before it if there is one, the logit that its state asks for is the
-largest.
+largest. Or, with a threshold: where some token may follow, the logits of those that may are above
+it, and of the others below.
 
 *Covering.* A level is a length, an option a token at a place. From a state (of the automaton, with
 the depth of brackets) it leads to one of the next level, so that strings are paths of options as
-`check_edits` has them. Each length and each logit that is asked for then has a tree for each last
-symbol; its paths end in the states that ask for that logit. The rest is the theorem there.
+`check_edits` has them. Each length and each logit, or set, that is asked for then has a tree for
+each last symbol; its paths end in the states that ask for it. The rest is the theorem there.
 """
 
 import sys
@@ -25,17 +26,23 @@ else:  # copied out
     import check_edits as paths
     import check_language as base
 
-FORMAT, BEFORE = "tl_dyck.automaton/2", "tl_dyck.automaton/1"  # without leaves of rays
+FORMAT = "tl_dyck.automaton/3"
+BEFORE = "tl_dyck.automaton/2", "tl_dyck.automaton/1"  # without thresholds, without leaves of rays
 BOUND, MOST, Step = paths.BOUND, paths.MOST, paths.Step
 
 
 class Automaton(paths.Paths):
     """What an automaton writes; a state is its state, and the depth."""
 
-    formats = FORMAT, BEFORE
+    formats = FORMAT, *BEFORE
 
     def __init__(self, facts, network):
         after, self.answers, written = facts["after"], facts["answers"], facts["written"]
+        self.written, self.threshold = written, facts.get("threshold")
+        if self.threshold is not None:
+            rows = (zip(written, row, strict=True) for row in after)
+            may_follow = (tuple(token for token, to in row if to >= 0) for row in rows)
+            self.answers = [tokens or None for tokens in may_follow]
         self.lengths, self.network, self.c = facts["lengths"], network, network.c
         # -1 is no state: the token cannot come there
         states, longest = range(-1, len(after)), max(self.lengths)
@@ -46,6 +53,9 @@ class Automaton(paths.Paths):
         known &= all(type(y) is int and y >= 0 for y in self.lengths)
         known &= self.lengths == [*range(self.lengths[0], longest + 1)]  # nor is one counted twice
         known &= len({*written}) == len(written)
+        if self.threshold is not None:
+            known &= type(self.threshold) in (int, float) and abs(self.threshold) < 1e9
+            known &= {*written} <= {*range(network.n_logits)}
         room = self.c["n_ctx"] - (self.c["bos_token"] is not None)
         known &= "position" not in self.c["state"] or longest <= room
         base.need(known, "it has no such automaton, or too long strings")
@@ -83,6 +93,15 @@ class Automaton(paths.Paths):
                 self.finals[: len(asked)] = [each == answer for each in asked]
                 yield answer
 
+    def asks(self, target, n):
+        """What is positive where a target, of n logits, is answered: rows and constants."""
+        if self.threshold is None:
+            return super().asks(target, n)
+        base.WORK.spend(0, len(self.written) * n)
+        signs = np.where(np.isin(self.written, target), 1.0, -1.0)
+        rows = signs[:, None] * (np.array(self.written)[:, None] == np.arange(n))
+        return rows, -self.threshold * signs
+
     def before(self, option):
         """How many tokens stand before an option, and the depth there, from each state."""
         depths = np.array([depth for _, depth in self.reached[option.source]], dtype=int)
@@ -95,7 +114,10 @@ class Automaton(paths.Paths):
         base.need(n := self.ways(), f"nothing is asked: it speaks of no string of {lengths} tokens")
         what = f"{n:,} strings of {lengths} tokens of an automaton of {len(self.answers)}"
         name = f"states, called {str(facts['name'])[:80]!r}"
-        return f"the logit that its state asks for is the largest after each of {what} {name}"
+        if self.threshold is None:
+            return f"the logit that its state asks for is the largest after each of {what} {name}"
+        exactly = f"of each token, its logit is above {self.threshold} exactly if it may follow"
+        return f"{exactly}, after each of {what} {name}"
 
 
 def check(facts, arrays):

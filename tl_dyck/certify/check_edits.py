@@ -176,6 +176,14 @@ class OneLayer:
         self.rays = None
 
 
+def wins(target, n):
+    """What is positive if a logit of n is the largest: rows of factors of logits, and constants."""
+    WORK.spend(0, n * n)
+    # [rival, logit]: +1 at the target, -1 at the rival
+    rows = np.delete((np.arange(n) == target) - np.eye(n), target, axis=0)
+    return rows, np.zeros(len(rows))
+
+
 class Step:
     """What may be done from a level to a later one, and to which state it leads from which."""
 
@@ -281,6 +289,11 @@ class Paths:
         before = np.arange(len(over)) < j
         # options not over the step stay in both parts: each path takes exactly one that is over it
         return [allowed & ~(over & ~before), allowed & ~(over & before)]
+
+    def asks(self, target, n):
+        """What is positive where a target, of n logits, is answered: rows and constants."""
+        need(type(target) is int and 0 <= target < n, "its target is no logit")
+        return wins(target, n)
 
     def path(self, named):
         """Symbols of a string of options that are named, or else first of their level."""
@@ -438,8 +451,8 @@ class SameEnd:
             self.known[tops] = Enclosure(*sides)
         return self.known[tops]
 
-    def settled(self, target, allowed, edits, rays=False):
-        """Whether bounds show that the target wins on all strings that the allowed options make.
+    def settled(self, asked, allowed, edits, rays=False):
+        """Whether bounds show what is asked on all strings that the allowed options make.
 
         They are taken of the heads' outputs or, if told to, of rays.
         """
@@ -465,7 +478,7 @@ class SameEnd:
         # [head, (least, largest)] of 1 / Z, rounded outwards
         ends = np.transpose([(1 - 4 * U) / high, (1 + 4 * U) / np.where(low > 0, low, math.nan)])
         self.ends = np.array(list(itertools.product(*ends)))  # [2^heads, heads] of 1 / Z
-        self.wanted = self.margins(target)
+        self.wanted = self.margins(*asked)
         return bool((self.below(self.wanted, sign=True) > 0).all())
 
     def seen(self):
@@ -569,8 +582,8 @@ class SameEnd:
         rest = value + slope * Enclosure(-at) + Enclosure(0 * at, bend * moved**2 / 2 * GROW)
         return p.times(slope).plus(rest)
 
-    def margins(self, target):
-        """The target's logit minus each other, times a positive number."""
+    def margins(self, rows, constants):
+        """Rows of factors of logits, and a constant for each, times a positive number."""
         c, w, n = self.net.c, self.net.w, len(self.r.mid)
         w_o = (np.moveaxis(side, 2, 0) for side in (w["W_O"].mid, w["W_O"].rad))
         x = Affine(Enclosure(*w_o), w["b_O"])
@@ -588,11 +601,8 @@ class SameEnd:
             y = y.times(w["ln2_w"]).plus(w["ln2_b"]) if c["ln2"] == "ln" else y
             y = self.activated(y.into(w["W_in"]).plus(w["b_in"]))
             x = x + y.into(w["W_out"]).plus(w["b_out"])
-        n_logits = len(w["b_U"].mid)
-        WORK.spend(0, n_logits**2)
-        # [rival, logit]: +1 at the target, -1 at the rival
-        won = np.delete((np.arange(n_logits) == target) - np.eye(n_logits), target, axis=0)
-        towards, bias = dot("do,ko->dk", w["W_U"], won), dot("o,ko->k", w["b_U"], won)
+        towards = dot("do,ko->dk", w["W_U"], rows)
+        bias = dot("o,ko->k", w["b_U"], rows) + Enclosure(constants)
         if not c["ln_final"]:
             return x.into(towards).plus(bias)
         u, _, _, size = self.norm(x, n * c["eps"])
@@ -608,11 +618,11 @@ def check(facts, arrays, kind=Edits):
     need(facts["format"] in kind.formats, f"not of format {kind.formats[0]}")
     weights = {name: array for name, array in arrays.items() if name != "trees"}
     net, nodes = OneLayer(facts["config"], weights, facts["tokens"]), iter(arrays["trees"].tolist())
-    need(net.n_logits > 1, "nothing is asked: it has one logit, which has no rival")
     space, groups, leaves = kind(facts, net), {}, (arrays["trees"] >= RAYS).sum()
     net.tabulate(*space.symbols)
     for target in space.questions():
-        need(type(target) is int and 0 <= target < net.n_logits, "its target is no logit")
+        asked = space.asks(target, net.n_logits)
+        need(len(asked[0]), "nothing is asked: it has one logit, which has no rival")
         for last in space.ends():
             if last not in groups:
                 WORK.spend(0, (len(groups) + 1) * len(space.symbols[0]) * net.n_heads)
@@ -623,7 +633,7 @@ def check(facts, arrays, kind=Edits):
                 WORK.spend(CALL)
                 if step in (BOUND, RAYS):
                     named = {next(nodes) for _ in range(next(nodes))}
-                    settled = groups[last].settled(target, allowed, named, step == RAYS)
+                    settled = groups[last].settled(asked, allowed, named, step == RAYS)
                     need(settled, f"not settled: strings that end with symbol {last}")
                     # the first leaf says what all will cost about, before the others are begun;
                     # then no more

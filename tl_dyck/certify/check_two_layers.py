@@ -290,7 +290,9 @@ class PrefixMargins(paths.SameEnd):
         logits = [winner, *losers]
         read = {"W_U": self.w["W_U"][:, logits], "b_U": self.w["b_U"][logits]}
         self.net.w = self.w | read
-        return not losers or self.settled(0, allowed, near or np.flatnonzero(allowed))
+        return not losers or self.settled(
+            paths.wins(0, len(logits)), allowed, near or np.flatnonzero(allowed)
+        )
 
 
 def models(facts, arrays):

@@ -26,7 +26,9 @@ from tl_dyck.certify.check_language import (
 from tl_dyck.certify.check_model import symbols
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
-from tl_dyck.certify.language.claims import read_claim
+from tl_dyck.certify.language.automaton_certificate import read_automaton_claim
+from tl_dyck.certify.language.claims import CLAIMS as ALL_CLAIMS
+from tl_dyck.certify.language.claims import read_claim, read_threshold
 from tl_dyck.certify.language.forms import has_form
 from tl_dyck.certify.language.questions import Head, refuse_unlike
 from tl_dyck.certify.proof import NoProofError, Proof, pack, searching
@@ -44,7 +46,7 @@ from tl_dyck.reading.inputs import check_predicts
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN
 from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
 
-_PROVABLE = {**CLAIMS, **check_agreement.CLAIMS}
+_PROVABLE = {**CLAIMS, **check_agreement.CLAIMS, "allowed": ALL_CLAIMS["allowed"]}
 del _PROVABLE["named"]  # is what `check_agreement` makes of its claims
 
 _CHUNK = 2048  # boxes bounded at once
@@ -61,6 +63,7 @@ def prove_language(
     other: Any = None,
     head: Head | None = None,
     by: str | None = None,
+    threshold: float | None = None,
     time_limit: float | None = None,
 ) -> Proof:
     """Prove a claim about every prefix, so that anyone can check it without this library.
@@ -78,51 +81,55 @@ def prove_language(
     A model of one head without positions, with at most one LN_C, no other norm, and a ReLU or no
     MLP has a proof of few boxes of prefixes, for `check_language`. For "any_token", other models of
     one layer (positions, up to four heads, norms, GELU) have a proof length by length, by paths,
-    for `check_automaton`, and so have the languages of automata. Models of two layers without
-    positions have one of each claim, by paths, for `check_two_layers`.
+    for `check_automaton`. So have all of one layer for "allowed", and the languages of automata.
+    Models of two layers without positions have one of each other claim, by paths, for
+    `check_two_layers`.
 
     Args:
         model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
         task: a task or its name.
         length: of the longest prefixes, or strings of an automaton; shorter ones count.
-        property: "any_token", "closing_only", "valid_token", "agree" or "head".
+        property: "any_token", "closing_only", "valid_token", "allowed", "agree" or "head"; of
+            automata "any_token" or "allowed".
         other: for "agree": the other model.
         head: for "head": index of the head whose attention is made uniform, which is 0; or, of two
             layers, (layer, head).
         by: "boxes" or "paths"; None for boxes where the model allows them.
+        threshold: of "allowed", above which a logit says that its symbol may follow; by default 0.
         time_limit: seconds; None for no limit.
 
     Raises:
+        CertifyError: a threshold of another claim; another claim of an automaton.
         NoProofError: a prefix is wrong or within rounding, the time is over, or the model is of
             another kind.
         UnknownNameError: no such property, task or way.
     """
     task = load_task(task) if isinstance(task, str) else task
-    if property == "allowed":
-        raise NoProofError(
-            "the claim 'allowed' has no proof: proofs say which logit is the largest, not on which "
-            "side of a threshold each is; certify_language decides it"
-        )
     if property not in _PROVABLE:
         raise unknown_name("property that can be proved", property, _PROVABLE)
     if by not in (None, "boxes", "paths"):
         raise unknown_name("way to prove", by, ("boxes", "paths"))
     longest, limit = check_length(length, most=int(MOST["length"])), check_time_limit(time_limit)
     if isinstance(task, AutomatonTask):
-        if property != "any_token" or (other, head) != (None, None):
-            raise CertifyError(f"{task.name} is an automaton's; only 'any_token' can be claimed")
-        return prove_task(model_or_rnn, task, longest, limit)
+        above = read_automaton_claim(task, property, (other, head), threshold)
+        return prove_task(model_or_rnn, task, longest, limit, above)
     language = needs_stack(task.language, "prove_language is")
     n_models = 1 + (other is not None) + (head is not None)
-    read_claim(property, task.distribution, None, n_models)
+    read_claim(property, task.distribution, None, n_models, threshold)
+    above = read_threshold(property, threshold) if property == "allowed" else None
+    if above is not None and (by == "boxes" or _has_two_layers(model_or_rnn)):
+        raise NoProofError(
+            "the claim 'allowed' has proofs by paths, of one-layer models; certify_language "
+            "decides it of others"
+        )
     if by != "boxes" and _has_two_layers(model_or_rnn):
         about: dict[str, Any] = {"other": other, "head": head, "time_limit": limit}
         return prove_two_layers(model_or_rnn, language, property, longest, **about)
     deadline = Deadline.after(limit)
     asker = _asker(model_or_rnn, language)
     boxes = by == "boxes" or (by is None and _has_boxes(asker.rnn.config, language))
-    if property == "any_token" and not boxes:
-        return prove_brackets(asker, language, longest, limit)
+    if above is not None or (property == "any_token" and not boxes):
+        return prove_brackets(asker, language, longest, limit, above)
     facts, arrays = _asked(asker, language, property, longest)
     layer, head = head if isinstance(head, tuple) else (0, head)
     if head is not None and (check_integer("layer", layer), check_integer("head", head)) != (0, 0):

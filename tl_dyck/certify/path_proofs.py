@@ -27,6 +27,9 @@ from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, search
 from tl_dyck.certify.questions import Asker
 from tl_dyck.rnn import RNNConfig
 
+Asked = tuple[Array, Array]
+"""Rows of factors of logits, and a constant for each: what must be positive."""
+
 
 def refuse_others(config: RNNConfig) -> None:
     """Refuse networks that the checker does not know."""
@@ -141,6 +144,7 @@ class _Trees:
         self.space = kind(facts, self.network)
         self.network.tabulate(*self.space.symbols)
         self.groups: dict[int, Any] = {}
+        self.sets = facts.get("threshold") is not None
         rays = self.network.n_heads == 1 and facts["config"]["ln_c"]
         self.leaves = [RAYS, BOUND] if rays else [BOUND]  # what shows more comes first
 
@@ -148,14 +152,15 @@ class _Trees:
         """For each target and last symbol a tree, in preorder."""
         found = []
         for target in self.space.questions():
+            asked = self.space.asks(target, self.network.n_logits)
             for last in self.space.ends():
                 if last not in self.groups:
                     self.groups[last] = SameEnd(self.space, self.network, last)
-                node = partial(self._node, target, self.groups[last])
+                node = partial(self._node, asked, self.groups[last])
                 found += in_preorder(self.space.all, node, self.deadline)
         return found
 
-    def _node(self, target: int, group: Any, allowed: Array) -> tuple[list[int], list[Array]]:
+    def _node(self, asked: Asked, group: Any, allowed: Array) -> tuple[list[int], list[Array]]:
         """What is said of a part, and its own parts."""
         nothing = np.zeros((len(self.space.symbols[0]), 1))
         empty = self.space.walk(nothing, group.last, allowed)[0] == np.inf
@@ -166,7 +171,7 @@ class _Trees:
             return [BOUND, len(near), *near], []
         for _ in range(2):  # near some string, then near the worst one by the bound
             for leaf in self.leaves:
-                if group.settled(target, allowed, {*near}, leaf == RAYS):
+                if group.settled(asked, allowed, {*near}, leaf == RAYS):
                     return [leaf, len(near), *near], []
                 if shown(group):
                     break
@@ -174,7 +179,7 @@ class _Trees:
             worst = np.nan_to_num(group.below(margins), nan=-np.inf).argmin()
             group.below(Affine(margins.slope[[worst]], margins.rest[[worst]]))
             costs, near = self.space.walked[0], self.space.cheapest()
-            self._run(target, near)
+            self._run(asked, near)
         cut = self._cut(allowed, costs.mean(1))
         if cut is None:
             raise NoProofError(f"on {self._string(near)} the prediction is within rounding")
@@ -198,8 +203,12 @@ class _Trees:
         path = self.space.path({*edits})[self.space.start is not None :]
         return tuple(self.space.symbols[0][path].tolist())
 
-    def _run(self, target: int, edits: list[int]) -> None:
+    def _run(self, asked: Asked, edits: list[int]) -> None:
         """Refuse to go on where a string is wrong."""
+        rows, constants = asked
         logits = np.array(self.asker.rnn_logits(self._string(edits)))
-        if logits[target] <= np.delete(logits, target).max(initial=-np.inf):
-            raise NoProofError(f"on {self._string(edits)} another logit is larger")
+        if (rows @ logits + constants).min() <= 0:
+            wrong = "a logit is on the wrong side of the threshold"
+            raise NoProofError(
+                f"on {self._string(edits)} {wrong if self.sets else 'another logit is larger'}"
+            )

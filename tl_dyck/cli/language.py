@@ -111,7 +111,7 @@ def certify_language(
         yield Saved("Certificate", out)
     unproved = False
     if proof is not None and found.status == "proved":
-        pair: dict[str, Any] = {"other": about.get("other"), "head": head, **limit}
+        pair = {name: each for name, each in about.items() if name != "epsilon"}
         unproved = yield from _prove(proof, network, asked, length, claim, **pair)
     end_with(found.status == "refuted", found.status == "open" or unproved)
 

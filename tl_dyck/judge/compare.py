@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy import special
 
 from tl_dyck.intervals import estimate
 from tl_dyck.judge.protocol import COLUMNS
@@ -94,6 +93,8 @@ def _p_value(gap: float, drawn: Float[np.ndarray, " resample"], n: int) -> float
     if error < 1e-12:  # rounding, and no spread: exactly alike, or apart in every resample alike
         tails = 1.0 if abs(gap) < 1e-12 else 0.0
     else:
+        from scipy import special  # a method is seldom compared where the judge is imported
+
         tails = 2 * float(special.stdtr(n - 1, -abs(gap) / error))
     # no test by signs of so few cases says less
     return max(tails, 2.0 ** (1 - n))

@@ -31,7 +31,6 @@ def environment() -> dict[str, Any]:
         "numpy",
         "pandas",
         "plotly",
-        "circuitsvis",
     )
     return {
         "versions": {name: importlib.metadata.version(name) for name in packages},

@@ -13,7 +13,7 @@ modes.
 | default dtype, default device | float32, the CPU |
 | precision of float32 products | "highest" |
 | NumPy's `errstate` | NumPy's own |
-| a model's train mode | eval, in every part |
+| a model's train mode | eval, in every part; of models in a list, an object or a function, too |
 | deterministic algorithms, anomaly detection, threads | the caller's: results are the same |
 """
 
@@ -21,8 +21,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from itertools import islice
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from tl_dyck.kit.check import WrongValueError
@@ -62,15 +65,16 @@ def call(
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "get_default_device"):  # not loaded: no mode was set
         return target(*args, **kwargs)
-    if _caller.inside and (from_ours or not _is_foreign(torch)):
+    given = (*args, *kwargs.values())
+    if _caller.inside and (from_ours or not _is_foreign(torch, given)):
         return target(*args, **kwargs)
-    with _ours(torch, (*args, *kwargs.values())):
+    with _ours(torch, given):
         result = target(
             *(_readable(torch, each) for each in args),
             **{name: _readable(torch, each) for name, each in kwargs.items()},
         )
-    given = any(result is each for each in (*args, *kwargs.values()))
-    if isinstance(result, Iterator) and hasattr(result, "send") and not given:
+    back = any(result is each for each in given)
+    if isinstance(result, Iterator) and hasattr(result, "send") and not back:
         return _steps(torch, result, args)
     return result if torch.is_grad_enabled() else _without_graph(torch, result)
 
@@ -81,7 +85,7 @@ def is_traced() -> bool:
     return torch is not None and hasattr(torch, "compiler") and torch.compiler.is_compiling()
 
 
-def _is_foreign(torch: Any) -> bool:
+def _is_foreign(torch: Any, arguments: tuple[Any, ...]) -> bool:
     """Whether what we called, a method or metric of a user, called us in other modes."""
     return bool(
         any(map(torch.is_autocast_enabled, _autocasts(torch)))
@@ -89,6 +93,7 @@ def _is_foreign(torch: Any) -> bool:
         or torch.get_default_dtype() != torch.float32
         or torch.empty(0).device.type != "cpu"
         or _precision(torch) != "highest"
+        or any(getattr(each, "training", False) is True for each in arguments)
         # to ignore errors, as we do ourselves round some calls, changes nothing that is computed
         or ((numpy := sys.modules.get("numpy")) is not None and "raise" in numpy.geterr().values())
     )
@@ -170,16 +175,62 @@ def _readable(torch: Any, value: Any) -> Any:
 
 
 def _evaluated(torch: Any, value: Any, stack: ExitStack) -> None:
-    """Put a model that is an argument, or several in a list, in eval mode; and back in the end."""
-    if isinstance(value, list | tuple):
-        for each in value[:1000]:
-            if isinstance(each, torch.nn.Module):
-                _evaluated(torch, each, stack)
-    elif isinstance(value, torch.nn.Module) and "_modules" in vars(value):  # not being made
-        for part in value.modules():
+    """Put models that an argument is or has in eval mode, every part; and back in the end."""
+    for model in _models(torch, value):
+        for part in _parts(torch, model):
             if part.training:
                 part.training = False
                 stack.callback(setattr, part, "training", True)
+
+
+_DEEP = 3  # a metric of a function of a model, and one more
+
+
+def _models(torch: Any, value: Any, deep: int = _DEEP) -> Iterator[Any]:
+    """Models among an argument, its elements or attributes, or what a function would call."""
+    if isinstance(value, torch.nn.Module):
+        if "_modules" in vars(value):  # not being made
+            yield value
+        return
+    for each in _inside(value) if deep else ():
+        if isinstance(each, (torch.nn.Module, FunctionType, MethodType, partial)):
+            yield from _models(torch, each, deep - 1)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, (list, tuple)):
+        return value[:1000]
+    if isinstance(value, FunctionType):
+        return _named_in(value)
+    if isinstance(value, MethodType):
+        return (value.__self__,)
+    if isinstance(value, partial):
+        return (value.func, *value.args, *value.keywords.values())
+    if isinstance(value, Mapping):
+        return islice(value.values(), 1000)
+    return () if isinstance(value, (type, ModuleType)) else getattr(value, "__dict__", {}).values()
+
+
+def _named_in(function: FunctionType) -> Iterator[Any]:
+    """What a function's own names stand for outside of it."""
+    for name in function.__code__.co_names:
+        yield function.__globals__.get(name)
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # a name that is not set yet
+            yield cell.cell_contents
+
+
+def _parts(torch: Any, model: Any) -> Iterator[Any]:
+    """All of a model; of a part whose `train` reaches further than modules do, that too.
+
+    So a TransformerBridge has the model that it is of, and its dropout, as a plain attribute.
+    """
+    for part in model.modules():
+        yield part
+        if type(part).train is not torch.nn.Module.train:
+            for held in list(vars(part).values()):
+                if isinstance(held, torch.nn.Module):
+                    yield from held.modules()
 
 
 def _without_graph(torch: Any, result: Any) -> Any:

@@ -136,15 +136,14 @@ def read_strings(file: str | Path, language: Any, *, end: str = "END") -> String
     reader = _LineReader(known, end)
 
     def rows() -> Iterator[list[int]]:
-        for number, line in enumerate(read_each_line(file), start=1):
-            if not line.strip():
-                continue
-            try:
-                yield reader.read(line)
-            except DyckStringError as error:
-                raise CorruptFileError(
-                    f"line {number} of {str(file)!r}: {one_line(error)}"
-                ) from error
+        for number, text in enumerate(read_each_line(file), start=1):
+            for line in filter(str.strip, text.split("\r")):  # which ended lines on old computers
+                try:
+                    yield reader.read(line)
+                except DyckStringError as error:
+                    raise CorruptFileError(
+                        f"line {number} of {str(file)!r}: {one_line(error)}"
+                    ) from error
 
     found = joined(known, rows())
     if not len(found):
@@ -195,6 +194,8 @@ class _LineReader:
             words = words[:-1]
         if words and words[0] == BOS_STRING:
             words = words[1:]
+        if self.end in words:
+            raise DyckStringError(f"{self.end} stands before its end; a line has one string")
         found: list[int] = []
         for word in words:
             token = self.ids.get(word)

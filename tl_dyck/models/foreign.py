@@ -22,10 +22,16 @@ from tl_dyck.kit.files import (
     CorruptFileError,
     one_line,
     read_json,
-    read_tensors,
 )
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
-from tl_dyck.models.state_dicts import BUFFERS, option_shapes, read_state_dict, without
+from tl_dyck.models.state_dicts import (
+    BUFFERS,
+    option_shapes,
+    read_folder,
+    read_nano,
+    read_state_dict,
+    without,
+)
 from tl_dyck.reading.activations import canonical_activation
 from tl_dyck.reading.inputs import check_placed, unwrapped
 
@@ -52,11 +58,12 @@ def as_hooked(
 
             - a HookedTransformer, which comes back as it is, out of what torch has put around it;
             - a `TransformerBridge` of TransformerLens 3 or 4, with its weights processed or not;
-            - a GPT-2 of `transformers`, or a folder with ``config.json`` and ``model.safetensors``
-              of one, as `save_pretrained` writes it, whatever its vocabulary;
+            - a GPT-2 of `transformers`, or a folder of one, as `save_pretrained` writes it: with
+              ``config.json``, and ``model.safetensors``, its shards or ``pytorch_model.bin``;
+            - a checkpoint of nanoGPT, a dictionary with ``model`` and ``model_args``;
             - a state dict of a HookedTransformer, or a file of one (``.pt``, ``.pth``,
-              ``.safetensors``), with `config`. Prefixes of `torch.compile` and `DataParallel`
-              (``_orig_mod.``, ``module.``) and masks that old releases saved are left out.
+              ``.safetensors``), or of a checkpoint with one, with `config`. Prefixes of wrappers
+              (``_orig_mod.``, ``module.``) and masks of old releases are left out.
         config: of a state dict, and of nothing else: what the HookedTransformer is.
 
     Returns:
@@ -266,6 +273,8 @@ class _Taken:
 def _from_path(path: Path, config: Any) -> Any:
     source = repr(str(path))
     if not path.is_dir():
+        if config is None and (nano := read_nano(path)) is not None:
+            return _from_gpt2(*nano, source)
         if config is None and path.exists():
             raise WrongTypeError(
                 f"{source} is a file of weights, which do not say what they are of; give "
@@ -279,7 +288,7 @@ def _from_path(path: Path, config: Any) -> Any:
         ours = isinstance(said, Mapping) and str(said.get("format")).startswith("tl_dyck.")
         hint = "load_model(folder) reads it" if ours else "of a state dict, name the file"
         raise CorruptFileError(f"config.json in {source} is not of a model of transformers; {hint}")
-    found = _from_gpt2(said, read_tensors(path / "model.safetensors"), source)
+    found = _from_gpt2(said, read_folder(path), source)
     if (path / "tokenizer.json").exists():
         found.tokenizer = _tokenizer(path, source)
     return found
@@ -377,14 +386,9 @@ def same_logits(
     most = min(cfg.n_ctx, 32) - before.shape[1]
     tokens = torch.randint(cfg.d_vocab if first is None else first, (4, most), generator=generator)
     place = next(theirs.parameters()).device
-    training = theirs.training
-    try:
-        with torch.no_grad():
-            theirs.eval()
-            wanted = run(tokens.to(place)).double().cpu()
-            found = mine(torch.cat([before, tokens], 1))[:, before.shape[1] :].double().cpu()
-    finally:
-        theirs.train(training)
+    with torch.no_grad():
+        wanted = run(tokens.to(place)).double().cpu()
+        found = mine(torch.cat([before, tokens], 1))[:, before.shape[1] :].double().cpu()
     allowed = torch.finfo(cfg.dtype).eps ** 0.5 * (1 + float(wanted.abs().max()))
     off = float((wanted - found).abs().max()) if wanted.shape == found.shape else float("inf")
     if not off <= allowed:

@@ -20,9 +20,11 @@ from torch import Tensor
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_integer
 from tl_dyck.kit.files import (
+    LARGEST_DESCRIPTION,
     LARGEST_TENSORS,
     CorruptFileError,
     one_line,
+    read_json,
     read_regular,
     read_tensors,
 )
@@ -41,9 +43,18 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     Raises:
         CorruptFileError: the file is missing, or holds no weights; the message says why.
     """
-    source = repr(str(path))
     if str(path).endswith(".safetensors"):
         return without(read_tensors(path), BUFFERS)
+    return read_checkpoint(path)[0]
+
+
+#: What weights are called in a checkpoint that holds more: by nanoGPT, PyTorch, Lightning.
+_INSIDE = ("model", "model_state_dict", "state_dict")
+
+
+def read_checkpoint(path: str | Path) -> tuple[dict[str, Tensor], Mapping[Any, Any]]:
+    """Weights from a file of PyTorch, as `read_state_dict`; and what the file has besides."""
+    source = repr(str(path))
     data = read_regular(path, LARGEST_TENSORS)
     try:
         _check_packed(data, source)
@@ -52,12 +63,72 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     except Exception as error:
         if isinstance(error, CorruptFileError):
             raise
-        raise CorruptFileError(f"{source} is not a state dict: {one_line(error)}") from error
+        said = one_line(error)
+        if "weights_only" in said.lower() or "weights only" in said.lower():
+            said = "it holds objects, such as a whole model; save model.state_dict()"
+        raise CorruptFileError(f"{source} is not a state dict: {said}") from error
+    rest: Mapping[Any, Any] = {}
+    if isinstance(found, Mapping):
+        inside = [name for name in _INSIDE if isinstance(found.get(name), Mapping)]
+        if len(inside) == 1:
+            found, rest = found[inside[0]], found
     if not isinstance(found, Mapping) or not all(isinstance(w, Tensor) for w in found.values()):
         raise CorruptFileError(f"{source} holds {type(found).__name__}, not a state dict")
     kept = without(found, BUFFERS)
     _check_held(kept, len(data), source)
-    return kept
+    return kept, rest
+
+
+def read_folder(path: Path) -> dict[str, Tensor]:
+    """Weights as `save_pretrained` writes them: in a file, in several, or pickled as it used to."""
+    index, old = path / "model.safetensors.index.json", path / "pytorch_model.bin"
+    whole = path / "model.safetensors"
+    if whole.exists() or not (index.exists() or old.exists()):
+        return read_tensors(whole)
+    if not index.exists():
+        return read_state_dict(old)
+    said = read_json(index, LARGEST_DESCRIPTION)
+    where = said.get("weight_map") if isinstance(said, Mapping) else None
+    names = [*map(str, where.values())] if isinstance(where, Mapping) else [".."]
+    # beside the index, and nothing elsewhere
+    if not all(Path(name).name == name and name.endswith(".safetensors") for name in names):
+        raise CorruptFileError(f"{str(index)!r} does not say in which file each weight is")
+    found: dict[str, Tensor] = {}
+    for name in sorted(set(names)):
+        part = read_tensors(path / name)
+        if found.keys() & part.keys():
+            raise CorruptFileError(f"{str(path / name)!r} has weights that another file has")
+        found |= part
+    return found
+
+
+#: nanoGPT's options, by the names that `transformers` has for them.
+_NANO = {"n_layer": "n_layer", "n_head": "n_head", "n_embd": "n_embd"}
+_NANO |= {"block_size": "n_positions", "vocab_size": "vocab_size"}
+
+
+def read_nano(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+    """A checkpoint of nanoGPT as a GPT-2 of `transformers`, options and weights; None of others.
+
+    There a linear map is ``x @ W.T``, GELU is exact, and biases may be absent, which is 0.
+    """
+    if path.suffix == ".safetensors" or not path.exists():
+        return None
+    state, rest = read_checkpoint(path)
+    options, source = rest.get("model_args"), repr(str(path))
+    if not isinstance(options, Mapping):
+        return None
+    missing = next((name for name in _NANO if name not in options), None)
+    if missing is not None:
+        raise CorruptFileError(f"{source} has model_args of no nanoGPT: there is no {missing!r}")
+    found = {name: w.T if w.ndim == 2 and ".h." in name else w for name, w in state.items()}
+    if not options.get("bias", True):
+        for name, weight in list(found.items()):
+            if not name.endswith(("wte.weight", "wpe.weight", "lm_head.weight")):
+                bias = name.removesuffix("weight") + "bias"
+                found.setdefault(bias, weight.new_zeros(weight.shape[-1]))
+    said = {theirs: options[name] for name, theirs in _NANO.items()}
+    return {**said, "model_type": "gpt2", "activation_function": "gelu"}, found
 
 
 def without(state: Mapping[Any, Tensor], buffers: tuple[str, ...]) -> dict[str, Tensor]:
@@ -87,7 +158,9 @@ def _check_held(found: Mapping[str, Tensor], size: int, source: str) -> None:
     """Refuse tensors that say more numbers than there are bytes: of stride 0, or of one storage."""
     if any(each.layout != torch.strided or each.is_quantized for each in found.values()):
         raise CorruptFileError(f"{source} holds tensors that are sparse or quantized")
-    said = sum(each.numel() * each.element_size() for each in found.values())
+    # a tied head is the embedding once more, in the same place
+    once = {(each.data_ptr(), each.shape, each.stride()): each for each in found.values()}
+    said = sum(each.numel() * each.element_size() for each in once.values())
     if said > size:
         raise CorruptFileError(
             f"{source} has {size:,} bytes, but its tensors say {said:,}: some are expanded or "

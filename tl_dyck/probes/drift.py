@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, SupportsFloat, final
 
 import numpy as np
 from jaxtyping import Float
-from scipy import optimize, stats
 
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_instance, check_number
@@ -68,13 +67,14 @@ class PairDrift:
         A mean over queries and pairs of types; with more than two types it is the chance that the
         right one beats another given one.
         """
+        from scipy import special  # takes a while, and few who import probes ask this
+
         length = check_number("length", length, least=0)
         moved = length * np.abs(self.drift)
         # no spread: the quotient is ±∞, and its probability 0 or 1
         noise = np.maximum(np.sqrt(length) * self.spread, 1e-300)
         right = (
-            stats.norm.cdf((self.half - moved) / noise)
-            + stats.norm.cdf((self.half + moved) / noise)
+            special.ndtr((self.half - moved) / noise) + special.ndtr((self.half + moved) / noise)
         ) / 2
         return float(right.mean(axis=(1, 2)) @ self.weight)
 
@@ -84,6 +84,8 @@ class PairDrift:
         Raises:
             ValueError: `accuracy` is not between 1/2, which is chance, and 1.
         """
+        from scipy import optimize
+
         accuracy = check_number("accuracy", accuracy)
         if not 0.5 < accuracy < 1:
             raise ValueError(f"accuracy must be between 0.5 (chance) and 1, not {accuracy}")

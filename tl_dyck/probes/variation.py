@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, SupportsFloat, final
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from tl_dyck.intervals import mean_over_pairs
@@ -212,6 +211,8 @@ def _distances(
     patterns: Float[Tensor, "model layer head query key"],
 ) -> tuple[Float[np.ndarray, "model model layer head"], Float[np.ndarray, "model model layer"]]:
     """Squared distances of each two models: head by head, and over the best pairing of heads."""
+    from scipy.optimize import linear_sum_assignment  # takes a while to import
+
     n_models, n_layers, n_heads = patterns.shape[:3]
     same = np.zeros((n_models, n_models, n_layers, n_heads))
     matched = np.zeros((n_models, n_models, n_layers))

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from tl_dyck.intervals import ratio_of_sums
-from tl_dyck.kit.check import shown
+from tl_dyck.kit.check import WrongValueError, shown
 from tl_dyck.kit.errors import DyckError, is_refusal
 from tl_dyck.language.vocabulary import VocabularyError
 from tl_dyck.reading.inputs import longest_read, named_logits, unwrapped
@@ -74,7 +74,8 @@ def predictions(
 
     Raises:
         NotCausalError: a prediction depends on later tokens.
-        ValueError: the strings are longer than the model reads.
+        ValueError: the strings are longer than the model reads, or it draws numbers, as dropout
+            does.
         VocabularyError: it returns something else than logits of the tokens.
     """
     config = getattr(unwrapped(model), "config", None)  # of an RNN
@@ -164,6 +165,12 @@ def _check_causal(
             raise NotCausalError(
                 f"the model's prediction of token {len(prefix)} is NaN when later tokens are "
                 "shown, or only then not; look for NaN in its weights"
+            )
+        again = model(prefix[None].to(device))[0, -1].cpu()
+        if not torch.allclose(alone, again, rtol=0, atol=0, equal_nan=True):
+            raise WrongValueError(
+                "the model gives other logits when it reads the same tokens again: is it in train "
+                "mode, with dropout? call its eval()"
             )
         raise NotCausalError(
             f"the model's prediction of token {len(prefix)} changes when later tokens are shown "

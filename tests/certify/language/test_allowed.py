@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.certify.language.test_automata import SHAPES, every, random_model
 from tl_dyck import DyckStringError, DyckTask, VocabularyError, adopt, load_task
@@ -106,6 +108,28 @@ def test_strings_of_an_automaton_are_decided_as_by_brute_force(
     check(model, TASK, 4, threshold, bos=more > 0)
 
 
+@pytest.mark.global_rng
+def test_a_folder_as_others_publish_them_is_decided_as_transformers_says(tmp_path: Path) -> None:
+    """Symbols, BOS, an id that is never used, EOS, PAD; one layer, a logit for each id."""
+    sizes = {"n_positions": 12, "n_embd": 8, "n_layer": 1, "n_head": 1, "vocab_size": 7}
+    theirs = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=3, eos_token_id=5)).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in theirs.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator) / 2)
+    theirs.save_pretrained(tmp_path)
+    ids = Vocabulary(TASK.language, [0, 1, 2, 5], bos=3, padding=6)
+    found = certify_language(adopt(tmp_path, ids), TASK, 4, "allowed")
+    for row in found.by_length:
+        margin = margins(
+            lambda tokens: theirs(ids.to_model(tokens)).logits[..., ids.ids],
+            TASK, row.length, 0.0, bos=True,
+        )  # fmt: skip
+        assert (row.prefixes, row.wrong) == (len(margin), (margin < 0).sum())
+        assert row.margin.high == pytest.approx(margin.min(), abs=1e-5)
+    assert {row.length for row in found.by_length} == {0, 1, 2, 3, 4}
+
+
 def sure(model: Any, task: AutomatonTask, off: float) -> None:
     """Logits by position and last symbol so that sets are right after each string, but for `off`.
 
@@ -135,6 +159,9 @@ def test_a_model_that_is_right_is_proved(off: float) -> None:
     sure(model, task, -off)  # a may not follow a
     found = certify_language(model, task, 50, "allowed")
     assert found.status == ("proved" if off > 0 else "refuted")
+    if off > 0:
+        proof = prove_language(model, task, 20, "allowed")
+        assert "above 0.0 exactly if it may follow, after each of 21 strings" in proof.says
     assert found.margin.high == pytest.approx(min(off, 1.0))
     assert certify_language(model, task, 50, "allowed", threshold=2.0).status == "refuted"
 
@@ -233,8 +260,11 @@ def test_what_is_no_such_claim_is_refused_in_a_line() -> None:
         (lambda: certify_language(mine, "dyck-2-4", 2, threshold=1.0), "has no threshold"),
         (lambda: certify_language(model, TASK, 2, "allowed", threshold=np.nan), "threshold"),
         (lambda: certify_language(model, TASK, 2, "allowed", epsilon=0.1), "'any_token' and"),
-        (lambda: prove_language(model, TASK, 2, "allowed"), "has no proof"),
-        (lambda: prove_language(mine, "dyck-2-4", 2, "allowed"), "has no proof"),
+        (lambda: prove_language(model, TASK, 2, "allowed"), "on the wrong side of the threshold"),
+        (lambda: prove_language(mine, "dyck-2-4", 2, "allowed"), "wrong side of the threshold"),
+        (lambda: prove_language(mine, "dyck-2-4", 2, "allowed", by="boxes"), "proofs by paths"),
+        (lambda: prove_language(mine, "dyck-2-4", 2, threshold=1.0), "has no threshold"),
+        (lambda: prove_language(model, TASK, 2, "allowed", head=0), "'any_token' and"),
         (lambda: certify_language(other, TASK, 2, "allowed"), "nothing says which of the 7"),
     ):
         with pytest.raises((CertifyError, ValueError, NoProofError, VocabularyError)) as error:

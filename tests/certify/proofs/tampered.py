@@ -54,6 +54,7 @@ def small(kind: Callable[..., Any], nodes: int, **sizes: Any) -> Callable[[], An
 LANGUAGE = small(too_large.language, 3)
 EDITS = small(too_large.edits, 1)
 AUTOMATON = small(too_large.automaton, 4)
+SETS = small(too_large.automaton, 2, goes=1, threshold=0.5)
 TWO = small(too_large.two_layers, 3)
 GELU = small(too_large.edits, 1, mlp="gelu")
 PLACES = small(too_large.edits, 1, state="position")
@@ -222,6 +223,9 @@ WIDE = [
 ]
 
 IN_AUTOMATON = {
+    "type(self.threshold) in": Tampered(SETS, all_of({"threshold": True}, floats(b_U=(0, 2.0)))),
+    "abs(self.threshold) < 1": Tampered(SETS, all_of({"threshold": 1e9}, floats(b_U=(0, 2e9)))),
+    "{*written} <= ": Tampered(small(too_large.automaton, 2, goes=1, threshold=0.5, o=1)),
     "longest < BOUND": Tampered(AUTOMATON, limits={(check_automaton, "BOUND"): 2}),
     "all((type(y) is int and y in network.rows": Tampered(AUTOMATON, {"written": [0, True]}),
     "all((type(y) is int and y in states": Tampered(AUTOMATON, {"after": [[True, 0], [0, 1]]}),
@@ -246,12 +250,10 @@ IN_AUTOMATON = {
 
 IN_EDITS = {
     "facts['format'] in": Tampered(EDITS, {"format": "tl_dyck.edits/1"}),
-    "net.n_logits > 1": Tampered(small(too_large.edits, 1, o=1), then="not proved: unreadable"),
+    "len(asked[0])": Tampered(small(too_large.edits, 1, o=1), then="not proved: unreadable"),
     "next(nodes, None) is None": Tampered(EDITS, tree(check_edits.BOUND, 0, times=2)),
     "type(target) is int": Tampered(EDITS, {"target": 0.0}, "not proved: unreadable"),
-    "0 <= target < net.n_logits": Tampered(
-        EDITS, all_of({"target": -1}, floats(b_U=(slice(None), -1.0)))
-    ),
+    "0 <= target < n": Tampered(EDITS, all_of({"target": -1}, floats(b_U=(slice(None), -1.0)))),
     "groups[last].settled": Tampered(EDITS, floats(b_U=(slice(None), 1.0))),
     "axes.keys() == weights.keys()": Tampered(EDITS, lambda f, a: a.update(W_X=np.zeros(2))),
     "all((weights[y].shape": Tampered(EDITS, lambda f, a: a.update(b_O=np.zeros(1))),

@@ -142,7 +142,13 @@ EDITS = {
 
 
 def automaton(
-    states: int = 2, columns: int = 2, length: int = 2, goes: int = 2, nodes: int = 1, **net: Any
+    states: int = 2,
+    columns: int = 2,
+    length: int = 2,
+    goes: int = 2,
+    nodes: int = 1,
+    threshold: float | None = None,
+    **net: Any,
 ) -> tuple[Facts, Arrays]:
     """A file about an automaton: its first columns lead somewhere, the others nowhere."""
     config, arrays, tokens = one_layer(t=columns, **net)
@@ -153,7 +159,7 @@ def automaton(
     facts = {
         **{"format": check_automaton.FORMAT, "config": config, "tokens": tokens, "texts": None},
         **{"name": "x", "names_logits": False, "written": tokens, "after": after},
-        **{"answers": [0] * states, "lengths": [*range(1, length + 1)]},
+        **{"answers": [0] * states, "lengths": [*range(1, length + 1)], "threshold": threshold},
     }
     return facts, arrays | {"trees": trees(check_edits.BOUND, 0, times=nodes)}
 

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tl_dyck.kit.arguments import checked
+from tl_dyck.kit.errors import needed
 from tl_dyck.report.markup import element
 from tl_dyck.report.page import asset
 from tl_dyck.report.widgets.attention import String, chosen, name_of, read_attention, read_text
@@ -38,6 +39,7 @@ def circuitsvis_attention(
         head: likewise.
 
     Raises:
+        MissingPackageError: the extra tl-dyck[circuitsvis] is not installed.
         UnreadableTextError: too long a string.
         ValueError: no such layer or head, or weights that are not finite.
     """
@@ -74,6 +76,7 @@ def circuitsvis_tokens(
         labels: names of the kinds.
 
     Raises:
+        MissingPackageError: the extra tl-dyck[circuitsvis] is not installed.
         ValueError: not a row for every token, not a label for every kind, or values that are not
             finite.
     """
@@ -129,7 +132,8 @@ def _widget(title: str, view: str, props: dict[str, Any], *, height: int) -> Wid
 @cache
 def _bundle() -> str:
     """The script of circuitsvis, for an element to hold, without its source map's address."""
-    path = files("circuitsvis") / "dist" / "cdn" / "iife.js"
+    package = needed("circuitsvis", "this widget", "circuitsvis")
+    path = files(package) / "dist" / "cdn" / "iife.js"
     code = re.sub(r"\n//# sourceMappingURL=\S*\s*$", "\n", path.read_text(encoding="utf-8"))
     # within texts of JavaScript, where it means the same
     return code.replace("</script", "<\\/script")
