@@ -66,6 +66,7 @@ def judge(
     with busy("loading"):
         from tl_dyck.judge.own import method_from_file
         from tl_dyck.judge.protocol import methods as known
+        from tl_dyck.judge.public import SuiteFile
         from tl_dyck.judge.run import judge_methods
         from tl_dyck.report import write_report
 
@@ -77,11 +78,26 @@ def judge(
     if make_suite is not None:
         yield from _made(asked, make_suite, runs)
         return
-    file = _kept(asked, suite, runs, salt is None and not settings)
+    source = _source(asked, suite, runs, salt is None and not settings)
     chosen = None if methods is None else list(names(methods))
     if own:
         chosen = [own, *(_BESIDE if chosen is None else chosen)]
-    done = judge_methods(file or asked, out, chosen, **runs.how)
+    done = judge_methods(source, out, chosen, **runs.how)
+    yield from _shown(done, own)
+    if isinstance(source, SuiteFile):
+        yield _about(source)
+    if missing:
+        yield (
+            "Not asked, for want of their packages (pip install 'tl-dyck[judge]'): "
+            f"{', '.join(missing)}."
+        )
+    with busy("report"):
+        page = write_report(done)
+    yield Saved("Report", page)
+
+
+def _shown(done: Judgement, own: str) -> Answer:
+    """What methods were found to say, with a word on one's own."""
     yield {"scores": done.scores.reset_index()}
     yield from _tables(done)
     if own:
@@ -92,16 +108,6 @@ def judge(
         "–: not asked."
     )
     yield f"Digest of what is true: {done.digest}. {done.undecided_note()}"
-    if file is not None:
-        yield _about(file)
-    if missing:
-        yield (
-            "Not asked, for want of their packages (pip install 'tl-dyck[judge]'): "
-            f"{', '.join(missing)}."
-        )
-    with busy("report"):
-        page = write_report(done)
-    yield Saved("Report", page)
 
 
 def _asked(scale: str, salt: str | None, settings: list[str] | None) -> Suite:
@@ -119,18 +125,19 @@ def _asked(scale: str, salt: str | None, settings: list[str] | None) -> Suite:
     return replace(suite, name=name, **changed(fields, settings))
 
 
-def _kept(asked: Suite | None, path: Path | None, runs: Runs, public: bool) -> SuiteFile | None:
-    """The file that is named; or the one that is kept of a public suite, which is made if need be.
+def _source(asked: Suite | None, path: Path | None, runs: Runs, public: bool) -> SuiteFile | Suite:
+    """Where cases come from: the file that is named; or that of a public suite, made if need be.
 
-    Of a cluster other machines would look for it in vain.
+    It is kept on this machine, where those of a cluster would look for it in vain.
     """
     from tl_dyck.judge import public as files
     from tl_dyck.kit.files import CorruptFileError, ensure_folder
 
     if path is not None:
         return files.open_suite(path)
-    if asked is None or not public or runs.backend != "loky":
-        return None
+    assert asked is not None  # one of the two is
+    if not public or runs.backend != "loky":
+        return asked
     place = files.kept_path(asked)
     if place.exists():
         try:
@@ -140,7 +147,7 @@ def _kept(asked: Suite | None, path: Path | None, runs: Runs, public: bool) -> S
     try:
         ensure_folder(place.parent)
     except OSError:  # made, and not kept
-        return None
+        return asked
     say_note(f"The cases are made, once: {place}")
     return files.make_suite(asked, place, **runs.how)
 

@@ -199,14 +199,15 @@ def _target(part: Any, depth: int = 0) -> Any:
 def _planes(data: bytes) -> bytes:
     """First bytes of all numbers, then second ones, …: exponents are alike, and become few."""
     whole = data + bytes(-len(data) % _NUMBER)
-    return np.frombuffer(whole, np.uint8).reshape(-1, _NUMBER).T.tobytes()
+    found: bytes = np.frombuffer(whole, np.uint8).reshape(-1, _NUMBER).T.tobytes()
+    return found
 
 
 def _together(data: bytes) -> bytes:
     """What `_planes` was given; the zeros at its end are no part of a safetensors file."""
     if len(data) % _NUMBER:
         raise ValueError("its numbers are not whole")
-    whole = np.frombuffer(data, np.uint8).reshape(_NUMBER, -1).T.tobytes()
+    whole: bytes = np.frombuffer(data, np.uint8).reshape(_NUMBER, -1).T.tobytes()
     header = int.from_bytes(whole[:_NUMBER], "little")
     ends = [
         each["data_offsets"][1]

@@ -146,11 +146,11 @@ def opened(path: str, digest: str) -> SuiteFile:
     """The file of that digest, read once by a process.
 
     Raises:
-        JudgeError: it has another one by now.
+        CorruptFileError: it is not there any more, or has another digest by now.
     """
     found = open_suite(path)
     if found.digest != digest:
-        raise JudgeError(f"{path!r} is another suite than it was: {found.digest[:16]}")
+        raise CorruptFileError(f"{path!r} is another suite than it was: {found.digest[:16]}")
     return found
 
 

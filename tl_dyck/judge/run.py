@@ -14,6 +14,7 @@ from tl_dyck.estimates import interval_words
 from tl_dyck.judge.cases import sealed_case, with_key
 from tl_dyck.judge.cheats import bounds, norms, norms_along
 from tl_dyck.judge.code import code_digest
+from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.papers import citation, scores_figure, scores_latex
 from tl_dyck.judge.protocol import COLUMNS, CONTROLS, JudgeError, methods
 from tl_dyck.judge.public import SuiteFile, named_suite, opened
@@ -64,6 +65,7 @@ class Judgement:
         scores: see `score_table`.
         environment: versions and hardware.
         key: of a private suite, see `Suite`; 0 of a public one.
+        file: path and digest of the file that cases were read from; None where they were made.
     """
 
     folder: Path
@@ -72,6 +74,20 @@ class Judgement:
     scores: pd.DataFrame
     environment: dict[str, Any]
     key: int = field(default=0, repr=False)
+    file: tuple[str, str] | None = None
+
+    @checked
+    def sealed(self, case: str) -> SealedCase:
+        """A case of that name, as methods were asked about it.
+
+        Raises:
+            UnknownNameError: no method was asked about such a case.
+            CorruptFileError: it was read from a file that is not there any more, or another one.
+        """
+        if case not in (known := {*self.answers["case"]}):
+            raise unknown_name("case", case, map(str, known))
+        kind, _, seed = case.rpartition("-")
+        return _sealed(kind, int(seed), self.key, self.file)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -161,6 +177,12 @@ class Judgement:
         return names
 
 
+def _sealed(kind: str, seed: int, key: int, file: tuple[str, str] | None) -> SealedCase:
+    if file is not None:
+        return opened(*file).sealed(kind, seed)
+    return sealed_case(kind, with_key(seed, key))
+
+
 def in_order(wide: pd.DataFrame) -> list[str]:
     """Methods, controls first, then by the first kind of question that they answer, best first.
 
@@ -221,11 +243,8 @@ class JudgeJob:
     @one_thread()
     def run(self, seed: int, folder: Path) -> dict[str, Any]:
         """Ask them."""
-        if self.file is not None:
-            sealed = opened(*self.file).sealed(self.kind, seed)
-        else:
-            key = int("0" if self.key is None else self.key, 16)
-            sealed = sealed_case(self.kind, with_key(seed, key))
+        key = int("0" if self.key is None else self.key, 16)
+        sealed = _sealed(self.kind, seed, key, self.file)
         rows = [{"method": "oracle", **row} for row in oracle_rows(sealed)]
         for name in self.methods:
             rows += [{"method": name, **row} for row in ask(name, methods.get(name), sealed)]
@@ -302,6 +321,8 @@ def load_judgement(folder: str | Path) -> Judgement:
     with _JUDGEMENT.read(path) as (saved, runs):
         suite, where = str(saved["suite"]), dict(saved["environment"])
         key = int(str(runs["key"].iloc[0]), 16) if "key" in runs else 0
+        first = runs.iloc[0]
+        file = (str(first["file"]), str(first["digest"])) if "file" in runs else None
         runs = runs[runs["facts"] > 0]  # of some cases nothing is asked
     if runs.empty:
         raise JudgeError(f"nothing is asked of the cases of suite {suite!r}")
@@ -329,4 +350,5 @@ def load_judgement(folder: str | Path) -> Judgement:
         scores=scores.set_index(["method", "question"]),
         environment=where,
         key=key,
+        file=file,
     )
