@@ -39,7 +39,6 @@ from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.scores import ask
 from tl_dyck.kit.files import CorruptFileError, MissingFileError
 from tl_dyck.kit.registry import UnknownNameError
-from tl_dyck.report import write_report
 
 TINY = Suite(name="tiny", first_seed=0, sizes={"uniform": 2, "features": 1})
 CASES = [("uniform", 0), ("alone", 0), ("levels", 0), ("features", 0)]
@@ -88,7 +87,7 @@ def test_a_case_comes_back_bit_by_bit(name: tuple[str, int]) -> None:
 
 
 def test_a_judgement_from_the_file_is_that_of_making(file: SuiteFile, tmp_path: Path) -> None:
-    chosen = ["chance", "sharpness", "resample-ablation"]
+    chosen = ["chance", "ov-norm"]
     read, made = (
         judge_methods(suite, tmp_path / name, chosen, n_jobs=1, progress=False)
         for name, suite in (("read", file), ("made", TINY))
@@ -99,16 +98,17 @@ def test_a_judgement_from_the_file_is_that_of_making(file: SuiteFile, tmp_path: 
         without_times(read.answers), without_times(made.answers), check_exact=True
     )
     assert read.sealed("uniform-1").facts == made.sealed("uniform-1").facts
-    page = write_report(read)
-    assert page.read_text().count("<h3") == write_report(made).read_text().count("<h3") > 0
     file.path.rename(elsewhere := file.path.with_name("elsewhere.suite"))
     public.opened.cache_clear()
     try:
-        assert "there is no file" in write_report(read).read_text()
+        with pytest.raises(MissingFileError):
+            read.sealed("uniform-1")
     finally:
         elsewhere.rename(file.path)
     again = judge_methods(file, tmp_path / "read", chosen, n_jobs=1, progress=False)
-    assert (again.answers["seconds"] == read.answers["seconds"]).all()  # nothing was done
+    pd.testing.assert_series_equal(
+        again.answers["seconds"], read.answers["seconds"]
+    )  # nothing was done
 
 
 def test_a_case_of_which_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -320,7 +320,6 @@ def test_the_command_makes_keeps_and_reads_it(
     named = told(*common, "--suite", file.path)
     assert named.exit_code == 0
     assert "not a recorded one" in named.output
-    assert f"--suite {file.path}" in (tmp_path / "out" / "judge.html").read_text()
     monkeypatch.setitem(public.RECORDED, TINY.name, file.digest)
     assert ", the recorded one" in told(*common, "--suite", file.path).output
     kept.write_bytes(kept.read_bytes()[:-1])
