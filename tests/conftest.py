@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "disabled")
 os.environ.setdefault("TL_DYCK_TEST_THREADS", "1")
+# files of suites: a folder that is made by the first command that keeps one, as none here does
+os.environ.setdefault("TL_DYCK_CACHE", os.path.join(tempfile.gettempdir(), "tl_dyck-tests"))
 os.environ.update(
     {"OMP_NUM_THREADS": "1", **os.environ} if os.environ["TL_DYCK_TEST_THREADS"] == "1" else {}
 )

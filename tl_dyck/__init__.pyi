@@ -41,6 +41,7 @@ from tl_dyck.certify.verbs import sample as sample
 from tl_dyck.judge import head_truths as head_truths
 from tl_dyck.judge import judge_method as judge_method
 from tl_dyck.judge.protocol import register_method as register_method
+from tl_dyck.judge.public import cases as cases
 from tl_dyck.kit import registry as registry
 from tl_dyck.kit.errors import DyckError as DyckError
 from tl_dyck.kit.registry import Registry as Registry

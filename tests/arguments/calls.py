@@ -219,6 +219,17 @@ def case() -> tuple[Any, Any]:
     return judge.make_case("uniform", 0)
 
 
+def tiny_suite() -> Any:
+    return judge.Suite(name="s", first_seed=0, sizes={"uniform": 1})
+
+
+@cache
+def suite_file() -> Any:
+    path = folder() / "s.suite"
+    judge.make_suite(tiny_suite(), path, n_jobs=1, progress=False)
+    return path
+
+
 @cache
 def judged() -> Any:
     """Rows of answers, as they are kept."""
@@ -610,6 +621,10 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "judge.declare_method": {"*kinds": lambda: "needed", "yes": lambda: "always"},
     "judge.judge_methods": {"folder": lambda: folder() / "judge"},
     "judge.make_case": {},
+    "judge.make_suite": {"suite": lambda: tiny_suite(), "path": lambda: folder() / "a.suite"},
+    "judge.open_suite": {"path": suite_file},
+    "judge.SuiteFile.sealed": {"kind": lambda: "uniform", "seed": lambda: 0},
+    "judge.Judgement.sealed": {"case": lambda: "uniform-0"},
     "judge.score_edges": {"above": lambda: 0.5},
     "judge.score_heads": {"above": lambda: 0.5},
     "judge.score_table": {"rows": judged},
@@ -713,6 +728,7 @@ STOPPED = {
     "run_study": "tl_dyck.studies.run.run_sweep",
     "judge.judge_methods": "tl_dyck.judge.run.run_sweep",
     "judge.make_case": "tl_dyck.judge.cases.sealed_case",
+    "judge.make_suite": "tl_dyck.judge.public.run_sweep",
     "studies.Measurement.measure": "tl_dyck.studies.measurement.certify_dyck",
     "text.train_text": "tl_dyck_text.training.build_text_model",
 }
@@ -732,6 +748,7 @@ ON: dict[str, Callable[[], Any]] = {
     "certify.Certificate": certificate,
     "studies.Study": study,
     "judge.Judgement": judgement,
+    "judge.SuiteFile": lambda: judge.open_suite(suite_file()),
     "judge.Case": lambda: case()[0],
     "judge.Suite": lambda: judge.Suite(name="s", sizes={"uniform": 1}),
     "ContrastiveRegularizer": lambda: tl_dyck.ContrastiveRegularizer(language()),

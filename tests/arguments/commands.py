@@ -44,6 +44,7 @@ NEEDED = {
 STOPPED = (
     *("tl_dyck.runs.execute.Store.create", "tl_dyck.studies.run.run_sweep"),
     *("tl_dyck.studies.reproduction.run_sweep", "tl_dyck.judge.run.run_sweep"),
+    "tl_dyck.judge.public.run_sweep",
     *("tl_dyck.training.loop.train_together", "tl_dyck.training.train"),
     *("tl_dyck.training.train_seeds", "tl_dyck_text.training.train_text"),
 )

@@ -6,12 +6,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tl_dyck.cli.answers import Answer, Rows, Saved
-from tl_dyck.cli.options import Out, Runs, argument, names, option
+from tl_dyck.cli.answers import Answer, Rows, Saved, say_note
+from tl_dyck.cli.options import Out, Runs, argument, existing, names, option, out_file
 from tl_dyck.cli.settings import changed, settings_of
+from tl_dyck.kit.check import WrongValueError
+from tl_dyck.kit.screen import busy
 
 if TYPE_CHECKING:
-    from tl_dyck.judge import Judgement
+    from tl_dyck.judge import Judgement, Suite
+    from tl_dyck.judge.public import SuiteFile
 
 #: Asked beside a method of one's own, where no others are named: quick, and of different kinds.
 _BESIDE = ("chance", "zero-ablation", "resample-ablation", "path-patching", "erasure")
@@ -29,18 +32,25 @@ def judge(
         str | None, argument("[FILE.py:METHOD]", "A method of your own, beside --methods.")
     ] = None,
     scale: Annotated[
-        str,
+        str | None,
         option(
             "NAME",
-            '"quick" (minutes), "full" (five times that), "edges" or "parts" (depth, features).',
+            '"quick" (minutes), "full" (five times that), "edges" or "parts" (depth, features). '
+            "\\[default: quick]",
         ),
-    ] = "quick",
+    ] = None,
     methods: Annotated[
         str | None, option("NAMES", "With commas between. \\[default: all that are installed]")
     ] = None,
     salt: Annotated[
         str | None,
         option("TEXT", "A private suite, from 128 random bits: openssl rand -hex 16"),
+    ] = None,
+    suite: Annotated[
+        Path | None, option("FILE", "Cases are read from a file that --make-suite wrote.")
+    ] = None,
+    make_suite: Annotated[
+        Path | None, out_file("Write the cases into this file, and ask nobody.", "--make-suite")
     ] = None,
     settings: settings_of("first_seed=5000000") = None,  # type: ignore[valid-type]
     out: Out = Path("results/judge"),
@@ -49,33 +59,48 @@ def judge(
 
     Every question about every model has an answer that is proved, or computed on every string.
     Writes [bold]judge.html[/bold], judge.md and scores.json; for your own also
-    judge.tex and cite.txt. What is already in the folder is kept.
+    judge.tex and cite.txt. What is already in the folder is kept. So are the cases of a suite
+    without a salt, in the folder for such files: a second judgement takes what its methods take.
     """
-    from tl_dyck.judge import SUITES
-    from tl_dyck.judge.own import method_from_file
-    from tl_dyck.judge.protocol import methods as known
-    from tl_dyck.judge.run import judge_methods
-    from tl_dyck.kit.registry import unknown_name
-    from tl_dyck.report import write_report
+    existing(suite)
+    with busy("loading"):
+        from tl_dyck.judge.own import method_from_file
+        from tl_dyck.judge.protocol import methods as known
+        from tl_dyck.judge.public import SuiteFile
+        from tl_dyck.judge.run import judge_methods
+        from tl_dyck.report import write_report
 
-    if scale not in SUITES:
-        raise unknown_name("scale", scale, SUITES)
-    # a salt makes other cases of the same suite: nobody can have tuned a method on them
-    suite = SUITES[scale] if salt is None else SUITES[scale].with_salt(salt)
-    if settings:
-        # a salt draws the seeds and the key, and whoever reads a suite's name reads its settings
-        kept = {"name", "key"} | ({"first_seed"} if salt is not None else set())
-        fields = {name: value for name, value in asdict(suite).items() if name not in kept}
-        name = f"{suite.name}, {', '.join(settings)}"
-        suite = replace(suite, name=name, **changed(fields, settings))
+        own = "" if method is None else method_from_file(method)
+        missing = () if methods is not None or own else known.unavailable()
+    if suite is not None and (scale, salt, settings, make_suite) != (None, None, None, None):
+        raise WrongValueError("--suite FILE says which cases: leave out --scale, --salt and --set")
+    asked = _asked(scale or "quick", salt, settings) if suite is None else None
+    if make_suite is not None:
+        yield from _made(asked, make_suite, runs)
+        return
+    source = _source(asked, suite, runs, salt is None and not settings)
     chosen = None if methods is None else list(names(methods))
-    if method is not None:
-        own = method_from_file(method)
+    if own:
         chosen = [own, *(_BESIDE if chosen is None else chosen)]
-    done = judge_methods(suite, out, chosen, **runs.how)
+    done = judge_methods(source, out, chosen, **runs.how)
+    yield from _shown(done, own)
+    if isinstance(source, SuiteFile):
+        yield _about(source)
+    if missing:
+        yield (
+            "Not asked, for want of their packages (pip install 'tl-dyck[judge]'): "
+            f"{', '.join(missing)}."
+        )
+    with busy("report"):
+        page = write_report(done)
+    yield Saved("Report", page)
+
+
+def _shown(done: Judgement, own: str) -> Answer:
+    """What methods were found to say, with a word on one's own."""
     yield {"scores": done.scores.reset_index()}
     yield from _tables(done)
-    if method is not None:
+    if own:
         yield from _beside(done, own)
     n_cases, n_facts = done.sizes
     yield (
@@ -83,12 +108,63 @@ def judge(
         "–: not asked."
     )
     yield f"Digest of what is true: {done.digest}. {done.undecided_note()}"
-    if chosen is None and (missing := known.unavailable()):
-        yield (
-            "Not asked, for want of their packages (pip install 'tl-dyck[judge]'): "
-            f"{', '.join(missing)}."
-        )
-    yield Saved("Report", write_report(done))
+
+
+def _asked(scale: str, salt: str | None, settings: list[str] | None) -> Suite:
+    """The suite that options name."""
+    from tl_dyck.judge.public import named_suite
+
+    # a salt makes other cases of the same suite: nobody can have tuned a method on them
+    suite = named_suite(scale) if salt is None else named_suite(scale).with_salt(salt)
+    if not settings:
+        return suite
+    # a salt draws the seeds and the key, and whoever reads a suite's name reads its settings
+    kept = {"name", "key"} | ({"first_seed"} if salt is not None else set())
+    fields = {name: value for name, value in asdict(suite).items() if name not in kept}
+    name = f"{suite.name}, {', '.join(settings)}"
+    return replace(suite, name=name, **changed(fields, settings))
+
+
+def _source(asked: Suite | None, path: Path | None, runs: Runs, public: bool) -> SuiteFile | Suite:
+    """Where cases come from: the file that is named; or that of a public suite, made if need be.
+
+    It is kept on this machine, where those of a cluster would look for it in vain.
+    """
+    from tl_dyck.judge import public as files
+    from tl_dyck.kit.files import CorruptFileError, ensure_folder
+
+    if path is not None:
+        return files.open_suite(path)
+    assert asked is not None  # one of the two is
+    if not public or runs.backend != "loky":
+        return asked
+    place = files.kept_path(asked)
+    if place.exists():
+        try:
+            return files.open_suite(place)
+        except CorruptFileError as error:
+            raise CorruptFileError(f"{error}; remove it, and it is made again") from error
+    try:
+        ensure_folder(place.parent)
+    except OSError:  # made, and not kept
+        return asked
+    say_note(f"The cases are made, once: {place}")
+    return files.make_suite(asked, place, **runs.how)
+
+
+def _made(asked: Suite | None, path: Path, runs: Runs) -> Answer:
+    from tl_dyck.judge.public import make_suite
+
+    assert asked is not None
+    file = make_suite(asked, path, **runs.how)
+    yield {"digest": file.digest}
+    yield _about(file)
+    yield Saved("Suite", file.path)
+
+
+def _about(file: SuiteFile) -> str:
+    which = "the recorded one" if file.recorded else "not a recorded one"
+    return f"Cases are of the file with digest {file.digest[:16]}, {which}."
 
 
 def _tables(done: Judgement) -> Answer:
@@ -112,7 +188,9 @@ def _beside(done: Judgement, own: str) -> Answer:
     from tl_dyck.kit.files import write_bytes
 
     rows = done.answers[done.answers["method"] != "oracle"]
-    yield Rows("differences", compare_methods(rows, own), _DIFFERENCES)
+    with busy("differences"):
+        found = compare_methods(rows, own)
+    yield Rows("differences", found, _DIFFERENCES)
     yield f"{own} less each other method, paired by case; p is Holm's, over all of these."
     write_bytes(done.folder / "judge.tex", done.to_latex(own).encode())
     write_bytes(done.folder / "cite.txt", done.cite().encode())

@@ -44,6 +44,7 @@ from tl_dyck.judge.protocol import (
     methods,
     register_method,
 )
+from tl_dyck.judge.public import JudgedCase, SuiteFile, make_suite, open_suite
 from tl_dyck.judge.run import Judgement, judge_methods, load_judgement
 from tl_dyck.judge.scores import judge, judge_method, score_table
 from tl_dyck.judge.suites import SUITES, Suite
@@ -61,11 +62,13 @@ __all__ = [
     "Fact",
     "HeadTruths",
     "JudgeError",
+    "JudgedCase",
     "Judgement",
     "Method",
     "Question",
     "Scores",
     "Suite",
+    "SuiteFile",
     "WithError",
     "combine_methods",
     "compare_methods",
@@ -78,7 +81,9 @@ __all__ = [
     "list_kinds",
     "load_judgement",
     "make_case",
+    "make_suite",
     "methods",
+    "open_suite",
     "register_method",
     "score_brackets",
     "score_edges",

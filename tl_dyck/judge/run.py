@@ -14,16 +14,19 @@ from tl_dyck.estimates import interval_words
 from tl_dyck.judge.cases import sealed_case, with_key
 from tl_dyck.judge.cheats import bounds, norms, norms_along
 from tl_dyck.judge.code import code_digest
+from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.papers import citation, scores_figure, scores_latex
 from tl_dyck.judge.protocol import COLUMNS, CONTROLS, JudgeError, methods
+from tl_dyck.judge.public import SuiteFile, named_suite, opened
 from tl_dyck.judge.scores import ask, oracle_rows, score_table
-from tl_dyck.judge.suites import SUITES, Suite
+from tl_dyck.judge.suites import CODE, Suite
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError
 from tl_dyck.kit.environment import DISTRIBUTION, one_thread
 from tl_dyck.kit.files import sha256
 from tl_dyck.kit.records import TableColumns, read_table, write_tables
 from tl_dyck.kit.registry import unknown_name
+from tl_dyck.kit.screen import busy
 from tl_dyck.runs.analysis import Analysis, of_each
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.spec import Point, Sweep
@@ -62,6 +65,7 @@ class Judgement:
         scores: see `score_table`.
         environment: versions and hardware.
         key: of a private suite, see `Suite`; 0 of a public one.
+        file: path and digest of the file that cases were read from; None where they were made.
     """
 
     folder: Path
@@ -70,6 +74,20 @@ class Judgement:
     scores: pd.DataFrame
     environment: dict[str, Any]
     key: int = field(default=0, repr=False)
+    file: tuple[str, str] | None = None
+
+    @checked
+    def sealed(self, case: str) -> SealedCase:
+        """A case of that name, as methods were asked about it.
+
+        Raises:
+            UnknownNameError: no method was asked about such a case.
+            CorruptFileError: it was read from a file that is not there any more, or another one.
+        """
+        if case not in (known := {*self.answers["case"]}):
+            raise unknown_name("case", case, map(str, known))
+        kind, _, seed = case.rpartition("-")
+        return _sealed(kind, int(seed), self.key, self.file)
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -159,6 +177,12 @@ class Judgement:
         return names
 
 
+def _sealed(kind: str, seed: int, key: int, file: tuple[str, str] | None) -> SealedCase:
+    if file is not None:
+        return opened(*file).sealed(kind, seed)
+    return sealed_case(kind, with_key(seed, key))
+
+
 def in_order(wide: pd.DataFrame) -> list[str]:
     """Methods, controls first, then by the first kind of question that they answer, best first.
 
@@ -183,18 +207,18 @@ class JudgeExperiment:
     """Make a case, and ask methods about it.
 
     Parameters of a point: ``kind`` (of model), ``methods`` (names), and ``key``, in hexadecimal, of
-    a private suite. Metrics: facts (their
+    a private suite, or ``file`` and ``digest`` of one that is read. Metrics: facts (their
     number) and answers (that methods gave). The run's folder holds the answers, with those of the
     oracle, which is told them, and norms of weights for `bounds`.
     """
 
     name: ClassVar[str] = "judge"
-    #: Another number where the same seed gives another case, or a method other scores.
-    code: ClassVar[int] = 10
+    code: ClassVar[int] = CODE
 
     def prepare(self, point: Point) -> JudgeJob:
-        """Kind, methods and key."""
-        return JudgeJob(self.code, point["kind"], point["methods"], point.get("key"))
+        """Kind, methods and key, or file."""
+        file = (point["file"], point["digest"]) if "file" in point else None
+        return JudgeJob(self.code, point["kind"], point["methods"], point.get("key"), file)
 
 
 @final
@@ -206,19 +230,21 @@ class JudgeJob:
     kind: str
     methods: Sequence[str]
     key: str | None = None
+    file: tuple[str, str] | None = None
 
     def identity(self) -> Mapping[str, Any]:
         """Kind and methods, with their code, and what is between them and the answers."""
         chosen = [[name, code_digest(methods.get(name))] for name in self.methods]
         found = {"code": self.code, "kind": self.kind, "methods": chosen}
+        if self.file is not None:  # wherever it lies
+            found["digest"] = self.file[1]
         return found | ({} if self.key is None else {"key": self.key})
 
     @one_thread()
     def run(self, seed: int, folder: Path) -> dict[str, Any]:
         """Ask them."""
-        sealed = sealed_case(
-            self.kind, with_key(seed, int("0" if self.key is None else self.key, 16))
-        )
+        key = int("0" if self.key is None else self.key, 16)
+        sealed = _sealed(self.kind, seed, key, self.file)
         rows = [{"method": "oracle", **row} for row in oracle_rows(sealed)]
         for name in self.methods:
             rows += [{"method": name, **row} for row in ask(name, methods.get(name), sealed)]
@@ -231,7 +257,7 @@ class JudgeJob:
 
 @checked
 def judge_methods(
-    suite: Suite | str = "quick",
+    suite: SuiteFile | Suite | str = "quick",
     folder: str | Path = "results/judge",
     names: Sequence[str] | None = None,
     **how: Unpack[RunOptions],
@@ -243,7 +269,7 @@ def judge_methods(
     ``answers.parquet`` and ``scores.parquet`` are kept beside it.
 
     Args:
-        suite: a key of `SUITES`, or one of your own.
+        suite: a key of `SUITES`, or one of your own, or one whose cases are read, see `open_suite`.
         folder: where to put everything.
         names: of methods; None for all that can be imported here, see `Registry.unavailable`.
         **how: n_jobs, backend, address, retry_failed, progress, … as for `run_sweep`.
@@ -254,12 +280,10 @@ def judge_methods(
         WrongTypeError: `suite` or `names` is something else.
         FailedRunsError: a method raised, or a case could not be made; the others are done.
     """
-    if isinstance(suite, str):
-        if suite not in SUITES:
-            raise unknown_name("scale", suite, SUITES)
-        suite = SUITES[suite]
-    if not isinstance(suite, Suite):
-        raise WrongTypeError(f"a suite is a Suite or one of {', '.join(SUITES)}, not {suite!r:.80}")
+    source: dict[str, str] = {}
+    if isinstance(suite, SuiteFile):
+        source, suite = {"file": str(suite.path), "digest": suite.digest}, suite.suite
+    suite = named_suite(suite)
     if isinstance(names, str):
         raise WrongTypeError(f"names must be a list of methods, such as [{names!r}]")
     if names is None:
@@ -272,7 +296,7 @@ def judge_methods(
         methods.get(name)
     path = Path(folder).absolute()  # a method may go elsewhere
     sweep = Sweep(
-        common={"methods": chosen} | ({"key": f"{suite.key:x}"} if suite.key else {}),
+        common={"methods": chosen, **source} | ({"key": f"{suite.key:x}"} if suite.key else {}),
         list=[
             {"kind": kind, "seeds": {"start": suite.first_seed, "count": size}}
             for kind, size in suite.sizes.items()
@@ -281,7 +305,8 @@ def judge_methods(
     )
     run_sweep(sweep, path, experiment=JudgeExperiment(), **how)
     _JUDGEMENT.write(path, suite=suite.name)
-    return load_judgement(path)
+    with busy("scores", how.get("progress", True)):
+        return load_judgement(path)
 
 
 @checked
@@ -290,11 +315,17 @@ def load_judgement(folder: str | Path) -> Judgement:
 
     Raises:
         CorruptFileError: it holds none, or a damaged one.
+        JudgeError: its suite asks nothing.
     """
     path = Path(folder).absolute()
     with _JUDGEMENT.read(path) as (saved, runs):
         suite, where = str(saved["suite"]), dict(saved["environment"])
         key = int(str(runs["key"].iloc[0]), 16) if "key" in runs else 0
+        first = runs.iloc[0]
+        file = (str(first["file"]), str(first["digest"])) if "file" in runs else None
+        runs = runs[runs["facts"] > 0]  # of some cases nothing is asked
+    if runs.empty:
+        raise JudgeError(f"nothing is asked of the cases of suite {suite!r}")
 
     def all_of(name: str) -> pd.DataFrame:
         parts = of_each(
@@ -319,4 +350,5 @@ def load_judgement(folder: str | Path) -> Judgement:
         scores=scores.set_index(["method", "question"]),
         environment=where,
         key=key,
+        file=file,
     )

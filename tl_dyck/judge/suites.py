@@ -17,6 +17,8 @@ from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_integer, ch
 from tl_dyck.kit.files import sha256
 from tl_dyck.kit.registry import unknown_name
 
+#: Another number where the same seed gives another case, or a method other scores.
+CODE = 10
 #: Seeds from here on are held out: methods are scored by them, and must not be tuned on them.
 HELD_OUT = 1_000_000
 #: Of a kind, in a suite.

@@ -252,13 +252,18 @@ def read_weights(
             raise TypeError(f"its config is {saved['config']!r:.80}")
     weights = read_named(path, saved, files[1])
     with described(path, what):
-        for name, shape in shapes(saved["format"], saved["config"]):
-            found = list(weights[name].shape) if name in weights else None
-            if found != shape:
-                raise ValueError(
-                    f"by its sizes {name} is {shape}, but the weights have {found or 'none'}"
-                )
+        check_shapes(shapes(saved["format"], saved["config"]), weights)
     return saved["format"], saved["config"], weights
+
+
+def check_shapes(shapes: Shapes, weights: Mapping[str, torch.Tensor]) -> None:
+    """Raise ValueError unless there are weights of these names and shapes."""
+    for name, shape in shapes:
+        found = list(weights[name].shape) if name in weights else None
+        if found != shape:
+            raise ValueError(
+                f"by its sizes {name} is {shape}, but the weights have {found or 'none'}"
+            )
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from rich.segment import Segment
 
 from tl_dyck.kit.visible import UNSAFE, in_a_line, visible
 
-__all__ = ["Bars", "console", "in_a_line", "progress_bar", "share_bar", "visible"]
+__all__ = ["Bars", "busy", "console", "in_a_line", "progress_bar", "share_bar", "visible"]
 
 
 class _SafeConsole(Console):
@@ -65,10 +65,18 @@ def progress_bar(enabled: bool) -> Progress:
 
 @contextlib.contextmanager
 def share_bar(
-    what: str, *, enabled: bool = True, transient: bool = False
+    what: str, *, enabled: bool = True, transient: bool = False, total: float | None = 1.0
 ) -> Iterator[Callable[[float], None]]:
-    """A progress bar for work that counts nothing; to be told the share, in 0..1, that is done."""
+    """A progress bar for work that counts nothing; to be told the share, in 0..1, that is done.
+
+    With None for a total it moves, and tells the time, until the work is done.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Bars(*columns, console=console(), transient=transient, disable=not enabled) as bar:
-        shown = bar.add_task(what, total=1.0)
+        shown = bar.add_task(what, total=total)
         yield lambda share: bar.update(shown, completed=share)
+
+
+def busy(what: str, enabled: bool = True) -> contextlib.AbstractContextManager[Any]:
+    """A bar that moves while something is done of which no share is known; then it is gone."""
+    return share_bar(what, enabled=enabled, transient=True, total=None)

@@ -16,7 +16,7 @@ from torch import nn
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import not_finite
 from tl_dyck.kit.files import CorruptFileError
-from tl_dyck.kit.records import Shapes, described, read_weights, write_weights
+from tl_dyck.kit.records import Shapes, check_shapes, described, read_weights, write_weights
 from tl_dyck.models import adoption
 from tl_dyck.models.config import DyckTransformerConfig
 from tl_dyck.models.hooked import HookedTransformer
@@ -105,6 +105,21 @@ def load_model(folder: str | Path, device: str | None = None, *, diverged: bool 
     load_weights(model, weights, str(path))
     if not diverged:
         check_finite(weights, str(path))
+    return model
+
+
+def model_of(config: dict[str, Any], weights: dict[str, torch.Tensor], source: str) -> Any:
+    """A `DyckTransformer` from what `config_of` and its parameters say, wherever they were kept.
+
+    Raises:
+        ValueError, TypeError, KeyError: the config describes none, or one of other sizes than the
+            weights; nothing was built then.
+        CorruptFileError: the weights, which `source` names, are not this model's, or not finite.
+    """
+    check_shapes(_dyck_shapes(config), weights)
+    model = _build_dyck(config, "cpu")
+    load_weights(model, weights, source)
+    check_finite(weights, source)
     return model
 
 

@@ -11,11 +11,11 @@ import torch
 
 from tl_dyck.estimates import interval_words
 from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, SUITES, methods
-from tl_dyck.judge.cases import sealed_case, with_key
 from tl_dyck.judge.facts import all_prefixes
 from tl_dyck.judge.protocol import COLUMNS, CONVERGED, Case, Question, kind_of
 from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.scores import most_misleading
+from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.kit.suggest import command
 from tl_dyck.reading.hook_points import attention_patterns
 from tl_dyck.report.heatmap import color_bar, heat_map, text_of
@@ -27,7 +27,7 @@ _NEARLY_ALL = 0.95  # of the questions: below, the share that was answered stand
 
 
 def judge_page(done: Judgement) -> Html:
-    """The page of a judgement; the cases that are shown are made again from their seeds."""
+    """The page of a judgement; the cases that are shown are read, or made, again."""
     n_cases, n_facts = done.sizes
     n_methods = len({*done.wide().index} - {*CONTROLS})
     few = done.answers[~done.answers["method"].isin(CONTROLS)]
@@ -72,8 +72,8 @@ def judge_command(done: Judgement) -> str | None:
         asked = {*done.answers["method"]} - ({"oracle", *CHEATS} - here)
         if not all("=" in each for each in settings) or not asked <= here:
             return None
-        words = ["--scale", scale]
-        for setting in settings:
+        words = ["--scale", scale] if done.file is None else ["--suite", done.file[0]]
+        for setting in settings if done.file is None else ():
             words += ["--set", setting]
         if asked != here - {*methods.unavailable()}:
             words += ["--methods", ",".join(sorted(asked))]
@@ -256,7 +256,10 @@ def _thresholds(done: Judgement) -> list[Html | None]:
 def _gallery(done: Judgement) -> list[Html]:
     worst = most_misleading(done.answers)
     worst = worst[~worst["method"].isin(CONTROLS)]
-    cards = [_card(row, done.key) for row in worst[worst["misled"] > 0].itertuples()]
+    try:
+        cards = [_card(row, done) for row in worst[worst["misled"] > 0].itertuples()]
+    except CorruptFileError as error:  # of the suite: what was found stands without pictures
+        return [element("p", f"Which questions mislead a method is not shown: {error}.")]
     columns = "repeat(auto-fill,minmax(clamp(9rem,22vw,15rem),1fr))"  # two on a telephone
     grid = f"display:grid;grid-template-columns:{columns};gap:1.5rem 1rem"
     parts = [
@@ -272,10 +275,9 @@ def _gallery(done: Judgement) -> list[Html]:
     return [*parts, *([element("p", f"Never on the wrong side: {fine}.")] if fine else [])]
 
 
-def _card(row: Any, key: int) -> Html:
+def _card(row: Any, done: Judgement) -> Html:
     """One method, misled."""
-    kind, _, seed = row.case.rpartition("-")
-    sealed = sealed_case(kind, with_key(int(seed), key))
+    sealed = done.sealed(row.case)
     case = sealed.copy()
     fact = next(
         fact
