@@ -14,7 +14,9 @@ modes.
 | precision of float32 products | "highest" |
 | NumPy's `errstate` | NumPy's own |
 | a model's train mode | eval, in every part |
-| deterministic algorithms, anomaly detection, threads | the caller's: results are the same |
+| deterministic algorithms, anomaly detection | the caller's: results are the same |
+| threads | one for what is trained, certified or judged; else the caller's, and sums of floats may \
+  differ in their last digits |
 """
 
 from __future__ import annotations
