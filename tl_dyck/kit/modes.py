@@ -15,8 +15,7 @@ modes.
 | NumPy's `errstate` | NumPy's own |
 | a model's train mode | eval, in every part |
 | deterministic algorithms, anomaly detection | the caller's: results are the same |
-| threads | one for what is trained, certified or judged; else the caller's, and sums of floats may \
-  differ in their last digits |
+| threads | one where we train, certify or judge; else the caller's: last digits may differ |
 """
 
 from __future__ import annotations
