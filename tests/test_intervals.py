@@ -326,6 +326,19 @@ def test_an_interval_of_a_correlation_covers(strength, n):
     assert hits / 4 == pytest.approx(95, abs=3)
 
 
+def test_the_order_of_models_moves_no_interval():
+    """Whoever lists seeds in another order has the same models."""
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 9, (2, 24)).astype(float)  # with ties
+    seeds, places = np.repeat(np.arange(12), 2), np.array([1.0, 2.0])
+    for order in (random.permutation(24), np.arange(24)[::-1]):
+        assert correlation(x, y, 200) == correlation(x[order], y[order], 200)
+        whole = correlation(x[order], y[order], 20, clusters=seeds[order])
+        assert correlation(x, y, 20, clusters=seeds) == whole
+        lines = regression(x, y, places, 20), regression(x[order], y[order], places, 20)
+        np.testing.assert_allclose(*lines)
+
+
 def test_few_models_have_no_interval_of_a_correlation():
     assert math.isnan(correlation(np.arange(7.0), np.arange(7.0), 50).low)
     clusters = np.repeat(np.arange(7), 3)

@@ -260,7 +260,7 @@ def correlation(
     """Spearman's rank correlation; resampled are models, or whole clusters of models.
 
     A resample in which one of the two does not vary counts as no correlation. Fewer than eight
-    models or clusters give no interval.
+    models or clusters give no interval. The order in which models are listed changes nothing.
     """
     generator = np.random.default_rng(seed)
     value = float(spearman(x, y))
@@ -268,6 +268,7 @@ def correlation(
     if n < _FEWEST_RANKED:
         return Estimate(value=value, low=math.nan, high=math.nan, n=n, kind="bootstrap")
     if clusters is None:
+        x, y = _in_order(x, y)
         index = generator.integers(n, size=(n_bootstrap, n))
         return estimate(value, spearman(x[index], y[index]), n)
     kinds = [np.flatnonzero(clusters == name) for name in np.unique(clusters)]
@@ -282,7 +283,7 @@ def regression(
     x: np.ndarray, y: np.ndarray, at: np.ndarray, n_bootstrap: int, seed: int = 0
 ) -> tuple[Values, Values, Values]:
     """The least-squares line at some places, with bootstrap intervals: (line, low, high)."""
-    generator = np.random.default_rng(seed)
+    generator, (x, y) = np.random.default_rng(seed), _in_order(x, y)
     heights = []
     for _ in range(n_bootstrap):
         rows = generator.integers(len(x), size=len(x))
@@ -292,6 +293,12 @@ def regression(
         np.quantile(heights, _tails(LEVEL), axis=0) if heights else (np.full(len(at), np.nan),) * 2
     )
     return _line(x, y, at), low, high
+
+
+def _in_order(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs sorted by what they are: the same draws then take the same models, however listed."""
+    order = np.lexsort((y, x))
+    return x[order], y[order]
 
 
 def _line(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> Values:

@@ -6,6 +6,7 @@ import builtins
 import decimal
 import gc
 import io
+import locale
 import logging
 import os
 import random
@@ -149,6 +150,13 @@ TO_THE_PROCESS: dict[str, tuple[Trick, str]] = {
     "rights of files": (lambda case: os.umask(0o777), "os.umask"),
     "what stops it": (lambda case: signal.signal(signal.SIGINT, signal.SIG_IGN), "signal.signal"),
     "decimals": (lambda case: setattr(decimal.getcontext(), "prec", 3), "decimal.getcontext"),
+    "the smallest numbers": (lambda case: torch.set_flush_denormal(True), "set_flush_denormal"),
+    "words of a country": (
+        lambda case: locale.setlocale(
+            locale.LC_ALL, "C" if locale.setlocale(locale.LC_ALL) != "C" else "C.UTF-8"
+        ),
+        "locale.setlocale",
+    ),
     "how it is scored": (lambda case: setattr(scores, "ask", None), "of tl_dyck.judge.scores"),
     "the clock": (lambda case: setattr(time, "time", lambda: 0.0), "of time"),
 }

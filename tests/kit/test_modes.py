@@ -88,6 +88,7 @@ MODES: dict[str, Callable[[], Any]] = {
     ),
     "anomalies": lambda: setting(torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly, True),
     "errors": lambda: asked("errstate", np.errstate(all="raise"), np.geterr),
+    "threads": lambda: setting(torch.get_num_threads, torch.set_num_threads, 3),
 }
 
 #: At once, each of them somewhere.

@@ -16,6 +16,7 @@ import decimal
 import gc
 import io
 import json
+import locale
 import logging
 import math
 import os
@@ -235,6 +236,11 @@ def _set_filters(was: list[Any]) -> None:
     warnings.filters[:] = was  # type: ignore[index]
 
 
+def _flushes() -> bool:
+    # torch has no function that says so: the least float is 0 then
+    return bool((torch.tensor(5e-324, dtype=torch.float64) * 1.0 == 0).item())
+
+
 def _set_collecting(was: bool) -> None:
     (gc.enable if was else gc.disable)()
 
@@ -276,6 +282,11 @@ _SETTINGS = (
     _Watched("sys.stderr", lambda: sys.stderr, lambda was: setattr(sys, "stderr", was)),
     _Watched("sys.setrecursionlimit", sys.getrecursionlimit, sys.setrecursionlimit),
     _Watched("gc.disable", gc.isenabled, _set_collecting),
+    _Watched(
+        "locale.setlocale",
+        lambda: locale.setlocale(locale.LC_ALL),
+        lambda was: locale.setlocale(locale.LC_ALL, was),
+    ),
     _Watched("logging.disable", lambda: logging.root.manager.disable, logging.disable),
     _Watched("logging's level", lambda: logging.root.level, logging.root.setLevel),
     _Watched(
@@ -296,6 +307,7 @@ _SETTINGS = (
         # with "cpu" in place of None torch would look at every call
         lambda was: torch.set_default_device(None if was.type == "cpu" else was),
     ),
+    _Watched("torch.set_flush_denormal", _flushes, torch.set_flush_denormal),
     _Watched("torch.set_num_threads", torch.get_num_threads, torch.set_num_threads),
     _Watched(
         "torch.use_deterministic_algorithms",

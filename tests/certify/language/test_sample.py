@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 from tests.certify.language.test_decide import TASK, random_model, task_of
 from tl_dyck.certify import CertifyError
-from tl_dyck.certify.language import SampledError, certify_language, sample_error
+from tl_dyck.certify import deadline as clock
+from tl_dyck.certify.deadline import Deadline
+from tl_dyck.certify.language import SampledError, certify_language, sample, sample_error
 from tl_dyck.intervals import share
 from tl_dyck.models import construct
 
@@ -113,3 +116,16 @@ def test_a_length_of_which_the_claim_says_nothing_is_refused() -> None:
     assert sample_error(model, task, 5, n=10)[0].n == 10
     with pytest.raises(CertifyError, match="says nothing of prefixes of 6 brackets"):
         sample_error(model, task, 6)
+
+
+def test_of_what_was_cut_off_the_interval_is_of_what_was_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not of what was asked for: half of the prefixes that were judged are wrong."""
+    monkeypatch.setattr(sample, "_AT_ONCE", 10)
+    looks = itertools.count()
+    monkeypatch.setattr(clock, "now", lambda: float(next(looks)))
+    found = sample._at(lambda n, *rest: (n // 2, 0), 5, 1000, 0.95, 0, Deadline(2.5))
+    assert 0 < found.n < 1000
+    assert found.wrong == found.n // 2
+    assert found.error.low < 0.5 < found.error.high

@@ -20,8 +20,12 @@ from tests.certify.language.test_automata import (
 )
 from tl_dyck.certify.deadline import Deadline, by_work
 from tl_dyck.certify.language import certify_language
+<<<<<<< HEAD
 from tl_dyck.certify.language.anytime import UNTIL
 from tl_dyck.certify.language.asking import Asking
+=======
+from tl_dyck.certify.language.anytime import UNTIL, Anytime
+>>>>>>> right
 from tl_dyck.certify.language.attempts import Attempts
 from tl_dyck.certify.language.automaton_certificate import read_automaton
 from tl_dyck.tasks import AutomatonTask
@@ -108,6 +112,36 @@ def test_what_bounds_all_that_there_was_no_time_for_is_no_margin_above(
         floor = min(margins.floor(answer, 4) for answer in range(3))
         assert says(task, 4)
         assert -np.inf < floor <= min(brute(model, task, n).min() for n in range(1, 5))
+
+
+def test_a_floor_is_of_the_longest_strings_that_are_asked_about() -> None:
+    """At the last position there is a large embedding, which shorter strings do not have."""
+    task = cumulative_sum()
+    model = random_model(task, 0, 1.0, d_vocab_out=3)
+    with torch.no_grad():
+        model.pos_embed.W_pos[3] *= 1e4
+    network, runner = read_automaton(model, task, 4)
+    no_time = Deadline.after(-1.0)
+    margins = margins_asked(network, task, 4, None)
+    asked = Anytime(margins, runner, [1] * 5, [1, 4], no_time, lambda share: None)
+    asked.decide("signs")
+    least = min(each.low for each in asked.known[4].values())
+    assert -np.inf < least <= brute(model, task, 4).min()
+
+
+def test_answers_that_are_not_known_to_be_right_are_counted() -> None:
+    """One answer is wrong somewhere; of the others it was not found out, within rounding."""
+    task = cumulative_sum()
+    model = random_model(task, 0, 1.0, d_vocab_out=3)
+    network, runner = read_automaton(model, task, 4)
+    margins = margins_asked(network, task, 4, None)
+    asked = Anytime(margins, runner, [1] * 5, [4], Deadline(), lambda share: None)
+    for known in asked.known[4].values():
+        known.low, known.high = -1e-9, 1e-9
+    asked.known[4][0].high = -1.0
+    found = asked._counted(4)
+    wrong = int((brute(model, task, 4) < 0).sum())
+    assert tuple(found) == (wrong, wrong)
 
 
 def test_what_was_decided_before_a_limit_is_kept() -> None:
