@@ -68,7 +68,6 @@ def judge(
         from tl_dyck.judge.protocol import methods as known
         from tl_dyck.judge.public import SuiteFile
         from tl_dyck.judge.run import judge_methods
-        from tl_dyck.report import write_report
 
         own = "" if method is None else method_from_file(method)
         missing = () if methods is not None or own else known.unavailable()
@@ -91,9 +90,14 @@ def judge(
             "Not asked, for want of their packages (pip install 'tl-dyck[judge]'): "
             f"{', '.join(missing)}."
         )
+    yield _page(done)
+
+
+def _page(done: Judgement) -> Saved:
     with busy("report"):
-        page = write_report(done)
-    yield Saved("Report", page)
+        from tl_dyck.report import write_report
+
+        return Saved("Report", write_report(done))
 
 
 def _shown(done: Judgement, own: str) -> Answer:

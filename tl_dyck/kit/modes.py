@@ -13,14 +13,9 @@ modes.
 | default dtype, default device | float32, the CPU |
 | precision of float32 products | "highest" |
 | NumPy's `errstate` | NumPy's own |
-<<<<<<< HEAD
 | a model's train mode | eval, in every part; of models in a list, an object or a function, too |
-| deterministic algorithms, anomaly detection, threads | the caller's: results are the same |
-=======
-| a model's train mode | eval, in every part |
 | deterministic algorithms, anomaly detection | the caller's: results are the same |
 | threads | one where we train, certify or judge; else the caller's: last digits may differ |
->>>>>>> right
 """
 
 from __future__ import annotations

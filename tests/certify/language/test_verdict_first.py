@@ -20,12 +20,8 @@ from tests.certify.language.test_automata import (
 )
 from tl_dyck.certify.deadline import Deadline, by_work
 from tl_dyck.certify.language import certify_language
-<<<<<<< HEAD
-from tl_dyck.certify.language.anytime import UNTIL
-from tl_dyck.certify.language.asking import Asking
-=======
 from tl_dyck.certify.language.anytime import UNTIL, Anytime
->>>>>>> right
+from tl_dyck.certify.language.asking import Asking
 from tl_dyck.certify.language.attempts import Attempts
 from tl_dyck.certify.language.automaton_certificate import read_automaton
 from tl_dyck.tasks import AutomatonTask
@@ -122,8 +118,8 @@ def test_a_floor_is_of_the_longest_strings_that_are_asked_about() -> None:
         model.pos_embed.W_pos[3] *= 1e4
     network, runner = read_automaton(model, task, 4)
     no_time = Deadline.after(-1.0)
-    margins = margins_asked(network, task, 4, None)
-    asked = Anytime(margins, runner, [1] * 5, [1, 4], no_time, lambda share: None)
+    asking = Asking.of(network, task, 4, None)
+    asked = Anytime(asking, runner, [1, 4], no_time, lambda share: None)
     asked.decide("signs")
     least = min(each.low for each in asked.known[4].values())
     assert -np.inf < least <= brute(model, task, 4).min()
@@ -134,8 +130,8 @@ def test_answers_that_are_not_known_to_be_right_are_counted() -> None:
     task = cumulative_sum()
     model = random_model(task, 0, 1.0, d_vocab_out=3)
     network, runner = read_automaton(model, task, 4)
-    margins = margins_asked(network, task, 4, None)
-    asked = Anytime(margins, runner, [1] * 5, [4], Deadline(), lambda share: None)
+    asking = Asking.of(network, task, 4, None)
+    asked = Anytime(asking, runner, [4], Deadline(), lambda share: None)
     for known in asked.known[4].values():
         known.low, known.high = -1e-9, 1e-9
     asked.known[4][0].high = -1.0
