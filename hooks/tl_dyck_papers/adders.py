@@ -115,7 +115,8 @@ def _low_rank(name: str, saved: dict[str, Tensor], options: dict[str, Any]) -> A
         eps=1e-6,
         architecture="TransformerLensNative",
     )
-    bridge = TransformerBridge.boot_native(config)  # type: ignore[attr-defined,unused-ignore]
+    with torch.random.fork_rng(devices=[]):  # it draws weights, which are overwritten
+        bridge = TransformerBridge.boot_native(config)  # type: ignore[attr-defined,unused-ignore]
     with torch.no_grad():
         for part, weight in bridge.state_dict().items():
             weight.copy_(weights.get(part, torch.zeros_like(weight)))  # there are no biases
@@ -165,7 +166,8 @@ def _qwen(name: str, saved: dict[str, Tensor]) -> Adder:
         attention_bias=False,
         rope_parameters={"rope_type": "default", "rope_theta": 3.0},
     )
-    model = transformers.Qwen3ForCausalLM(config).eval()
+    with torch.random.fork_rng(devices=[]):
+        model = transformers.Qwen3ForCausalLM(config).eval()
     model.load_state_dict(saved | {"lm_head.weight": saved["model.embed_tokens.weight"]})
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)

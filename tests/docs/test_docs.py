@@ -156,7 +156,7 @@ def run_all(blocks: list[str], page: str, **names: Any) -> dict[str, Any]:
 
 
 def test_the_guide_to_an_own_language_has_the_task_that_is_registered():
-    names = run_all(blocks_of(DOCS / "own_language.md", 4)[:1], "own_language.md")
+    names = run_all(blocks_of(DOCS / "own_language.md", 5)[:1], "own_language.md")
     tl_dyck.tasks.tasks.unregister("my-shuffle")
     ours, theirs = tl_dyck.load_task("shuffle-dyck"), names["my_shuffle"]()
     assert theirs.sample(50, seed=0).equal(ours.sample(50, seed=0))

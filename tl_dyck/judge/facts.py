@@ -88,67 +88,43 @@ def log_probability(
     return torch.where(right >= 0, found, 0.0)
 
 
-@final
-class Enumeration:
-    """A model on every prefix of at most some length.
-
-    Args:
-        model: causal, float64.
-        language: of its tokens.
-        length: N, in brackets.
-        distribution: for the probability of prefixes.
-        threshold: if given, what is asked for is which brackets may follow: those with logits above
-            it, and no others.
+class World:
+    """A model on every string of a task, up to some length.
 
     Attributes:
-        tokens: all strings of N brackets.
-        right: what is asked for, see `DyckLanguage.right_bracket`.
+        model: causal, float64.
+        tokens: the strings, BOS first.
+        partners: for each string the one by whose activations a part is exchanged.
+        right: ``[n, pos]`` the logit that is asked for; negative where none is.
         asked: where anything is.
         intact: where the model is right, or nothing is asked for.
-        accuracy: exact share of right closing brackets, see `share`; or of right sets.
+        accuracy: exact share of what is right, see `share`.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        language: DyckLanguage,
-        length: int,
-        distribution: Any,
-        threshold: float | None = None,
-    ) -> None:
-        self.model, self.language, self.length = model, language, length
-        self.threshold = threshold
-        self.tokens = all_prefixes(language, length)
-        self.right = language.right_bracket(self.tokens)
-        self.asked = self.right >= 0
-        if threshold is not None:
-            self.asked = torch.ones_like(self.asked)
-            self.asked[:, : hides_bos(model)] = False
-        self._weight = distribution.log_prob(self.tokens, mode="prefix").exp().double()[:, None]
+    model: Any
+    tokens: Int[Tensor, "n pos"]
+    partners: Int[Tensor, "n pos"]
+    right: Int[Tensor, "n pos"]
+    asked: Bool[Tensor, "n pos"]
+    intact: Bool[Tensor, "n pos"]
+    accuracy: float
+    _weight: Float[Tensor, "n #pos"]
+
+    def look(self) -> None:
+        """Run the model as it is; what it has right may break."""
         with torch.no_grad():
-            self.logits: Tensor = model(self.tokens)
+            self.logits: Tensor = self.model(self.tokens)
         self.intact = self.margins(self.logits) > TIE
         self.accuracy = 1 - self.share(~self.intact)
 
     def margins(self, logits: Float[Tensor, "n pos d_vocab"]) -> Float[Tensor, "n pos"]:
         """How clearly the model is right on `tokens`; +∞ where nothing is asked for."""
-        if self.threshold is None:
-            return margins(logits, self.right)
-        language = self.language
-        may = torch.zeros(*self.tokens.shape, language.n_brackets + 1, dtype=torch.bool)
-        may[..., 0 : language.n_brackets : 2] = (language.depth(self.tokens) < language.max_depth)[
-            ..., None
-        ]
-        # what closes nothing is the last column, which is cut off
-        may.scatter_(-1, (self.right % (language.n_brackets + 1))[..., None], True)
-        above = logits[..., : language.n_brackets] - self.threshold
-        least = torch.where(may[..., :-1], above, -above).amin(-1)
-        return torch.where(self.asked, least, torch.inf)
+        return margins(logits, self.right)
 
     def share(
         self, wrong: Shaped[Tensor, "n pos"], among: Bool[Tensor, "n pos"] | None = None
     ) -> float:
-        """Share of predictions of a closing bracket, by their probability, that are marked.
+        """Share of what is asked for, by its weight, that is marked.
 
         Args:
             wrong: marked; or a number for each, of which this is the mean.
@@ -170,17 +146,74 @@ class Enumeration:
             The fact; None if it hangs on a margin that is too small to be told from a tie.
         """
         margin = self.margins(logits)
-        # a tie is an error: the right bracket must be *the* largest
+        # a tie is an error: what is right must be *the* largest
         wrong = self.intact & (margin <= TIE)
         unclear = self.intact & (margin.abs() < _UNCLEAR) & (margin.abs() > TIE)
         # one clear error answers yes, whatever the unclear ones are; without one they would decide
         if bool(unclear.any()) and not bool((wrong & ~unclear).any()):
             return None
-        sizes = self.sizes(logits) if self.threshold is None else {}
+        sizes = self.sizes(logits)
         return Fact(question, bool(wrong.any()), "enumerated", self.share(wrong), sizes)
 
     def sizes(self, logits: Float[Tensor, "n pos d_vocab"]) -> dict[str, float]:
+        """How far an intervention moves means over what is asked for, see `Fact.sizes`."""
+        return {}
+
+
+@final
+class Enumeration(World):
+    """A model on every prefix of at most some length, of bounded Dyck languages.
+
+    Prefixes weigh as they are probable. The partner of a string has all types exchanged.
+
+    Args:
+        model: causal, float64.
+        language: of its tokens.
+        length: N, in brackets.
+        distribution: for the probability of prefixes.
+        threshold: if given, what is asked for is which brackets may follow: those with logits above
+            it, and no others.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        language: DyckLanguage,
+        length: int,
+        distribution: Any,
+        threshold: float | None = None,
+    ) -> None:
+        self.model, self.language, self.length = model, language, length
+        self.threshold = threshold
+        self.tokens = all_prefixes(language, length)
+        self.right = language.right_bracket(self.tokens)
+        self.asked = self.right >= 0
+        if threshold is not None:
+            self.asked = torch.ones_like(self.asked)
+            self.asked[:, : hides_bos(model)] = False
+        self._weight = distribution.log_prob(self.tokens, mode="prefix").exp().double()[:, None]
+        self.partners = exchange_types(language, self.tokens)
+        self.look()
+
+    def margins(self, logits: Float[Tensor, "n pos d_vocab"]) -> Float[Tensor, "n pos"]:
+        """How clearly the model is right on `tokens`; +∞ where nothing is asked for."""
+        if self.threshold is None:
+            return super().margins(logits)
+        language = self.language
+        may = torch.zeros(*self.tokens.shape, language.n_brackets + 1, dtype=torch.bool)
+        may[..., 0 : language.n_brackets : 2] = (language.depth(self.tokens) < language.max_depth)[
+            ..., None
+        ]
+        # what closes nothing is the last column, which is cut off
+        may.scatter_(-1, (self.right % (language.n_brackets + 1))[..., None], True)
+        above = logits[..., : language.n_brackets] - self.threshold
+        least = torch.where(may[..., :-1], above, -above).amin(-1)
+        return torch.where(self.asked, least, torch.inf)
+
+    def sizes(self, logits: Float[Tensor, "n pos d_vocab"]) -> dict[str, float]:
         """How far an intervention moves means over closing brackets, see `Fact.sizes`."""
+        if self.threshold is not None:
+            return {}
 
         def moved(means: Callable[[Tensor, Tensor], Tensor]) -> float:
             before, after = (means(each, self.right) for each in (self.logits, logits))
@@ -197,7 +230,7 @@ class Enumeration:
     def _whole(self) -> float:
         """How far the mean logit difference moves on the strings with all types exchanged."""
         with torch.no_grad():
-            other = self.model(exchange_types(self.language, self.tokens))
+            other = self.model(self.partners)
         before, after = (
             self.share(logit_difference(self.language, each, self.right))
             for each in (self.logits, other)
@@ -205,12 +238,12 @@ class Enumeration:
         return abs(before - after)
 
 
-def head_facts(world: Enumeration) -> list[Fact]:
+def head_facts(world: World) -> list[Fact]:
     """Of every head, "needed", "carries" and "pattern", by enumeration."""
     cfg = world.model.cfg
     lean = LeanTail(world.model) if LeanTail.fits(world.model) else None
     replay = Replay(world.model, world.tokens, uniform=True, lean=lean)
-    exchanged = Replay(world.model, exchange_types(world.language, world.tokens))
+    exchanged = Replay(world.model, world.partners)
     facts = []
     for layer in range(cfg.n_layers):
         instead = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, SupportsIndex, final
 
 import pandas as pd
 import torch
@@ -15,20 +15,20 @@ from torch import Tensor
 
 from tl_dyck.ablation.compare import Answer
 from tl_dyck.certify.language.claims import read_threshold
-from tl_dyck.judge.facts import TIE, Enumeration, head_facts
+from tl_dyck.judge.every_string import MOST, EveryString
+from tl_dyck.judge.facts import TIE, Enumeration, World, head_facts
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_instance, check_length
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.plotting.plot_recipes import as_figure, dots
-from tl_dyck.reading.inputs import check_predicts, measured
+from tl_dyck.reading.inputs import check_predicts, check_reads, hides_bos, measured
 from tl_dyck.reading.interventions import hide_keys, key_of_each, run
-from tl_dyck.tasks import DyckTask
+from tl_dyck.tasks import AutomatonTask, DyckTask
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_MOST = 20_000  # prefixes that are listed
 _CHANGED = ("needed", "carries", "pattern")
 _HIDDEN = ("top", "twin")
 
@@ -39,18 +39,19 @@ class HeadTruths:
     """What the heads of a model do, `print` shows it.
 
     Attributes:
-        table: a row per head: layer, head, and five exact shares of closing brackets, weighted by
+        table: a row per head: layer, head, and exact shares. Of brackets five, of closing ones by
             their probability, that are right and no longer so if the head's output is zero
             ("needed"), is that of the string with all types exchanged ("carries"), if it attends
             to all positions alike ("pattern"), if no query of it sees the top of the stack ("top"),
             or sees a twin of it ("twin"), which is another opening bracket of its type and depth,
             closed since: a counter needs that as much. Of several twins one is hidden at a time,
-            which gives a mean. The last two are shares of where there is a twin. NaN: it hangs on a
-            tie up to rounding.
-        accuracy: exact share of closing brackets that the model has right; or of sets.
+            which gives a mean. The last two are shares of where there is a twin. Of other
+            automata the first three, of strings alike, and "carries" puts in the output of another
+            string, which asks for something else. NaN: it hangs on a tie up to rounding.
+        accuracy: exact share of closing brackets, sets or answers that the model has right.
         claim: "any_token"; or "allowed", and then all shares are of sets of what may follow.
         task: name of the task.
-        length: every prefix of so many brackets, and so every shorter one, was run.
+        length: every prefix of so many symbols, and so every shorter one, was run.
     """
 
     table: pd.DataFrame
@@ -61,26 +62,44 @@ class HeadTruths:
 
     def __str__(self) -> str:
         heads = [f"L{row.layer}H{row.head}" for row in self.table.itertuples()]
-        shown = self.table[[*_CHANGED, *_HIDDEN]].map("{:.2%}".format).set_axis(heads)
+        shown = self.table[[*self._columns]].map("{:.2%}".format).set_axis(heads)
+        symbols, other, hidden = "symbols", "of a string with another answer", "."
+        if self._has_stack:
+            symbols, other = "brackets", "of the types exchanged"
+            hidden = (
+                ";\ntop: the top of the stack is hidden; twin: another bracket of its type and "
+                "depth is, where there is one."
+            )
         return (
-            f"{self.task}, every prefix of at most {self.length} brackets; {self.accuracy:.2%} are "
-            f"{self._right}. Share that no longer is, if of a head:\n{shown.to_string()}\n"
-            "needed: the output is zero; carries: it is that of the types exchanged; pattern: it "
-            "attends to all alike;\ntop: the top of the stack is hidden; twin: another bracket of "
-            "its type and depth is, where there is one."
+            f"{self.task}, every prefix of at most {self.length} {symbols}; {self.accuracy:.2%} "
+            f"are {self._right}. Share that no longer is, if of a head:\n{shown.to_string()}\n"
+            f"needed: the output is zero; carries: it is that {other}; pattern: it attends to all "
+            f"alike{hidden}"
         )
 
     @property
+    def _has_stack(self) -> bool:
+        return _HIDDEN[0] in self.table
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return (*_CHANGED, *_HIDDEN) if self._has_stack else _CHANGED
+
+    @property
     def _right(self) -> str:
-        return "closed right" if self.claim == "any_token" else "followed by the right set"
+        if self.claim == "allowed":
+            return "followed by the right set"
+        return "closed right" if self._has_stack else "answered right"
 
     @property
     def _what(self) -> str:
-        return "closing brackets" if self.claim == "any_token" else "sets"
+        if self.claim == "allowed":
+            return "sets"
+        return "closing brackets" if self._has_stack else "answers"
 
     def plot(self) -> go.Figure:
         """The table: a row per head, a dot for each share."""
-        values = {name: name for name in (*_CHANGED, *_HIDDEN)}
+        values = {name: name for name in self._columns}
         unit = f"share of {self._what} that break"
         return as_figure(
             [dots(self.table, values, rows="L{layer}H{head}", unit=unit)], str(self.task)
@@ -98,8 +117,10 @@ class HeadTruths:
             head: of the layer.
 
         Raises:
-            JudgeError: there is no such head.
+            JudgeError: there is no such head, or no stack.
         """
+        if not self._has_stack:
+            raise JudgeError(f"{self.task} is an automaton's, of which no stack is known")
         found = self.table[self.table["layer"].eq(layer) & self.table["head"].eq(head)]
         if found.empty:
             raise JudgeError(f"there is no head L{layer}H{head} in this model")
@@ -118,8 +139,8 @@ class HeadTruths:
 @checked
 def head_truths(
     model: Any,
-    task: DyckTask,
-    length: int,
+    task: DyckTask | AutomatonTask,
+    length: SupportsIndex | None = None,
     claim: str = "any_token",
     *,
     threshold: float | None = None,
@@ -137,55 +158,59 @@ def head_truths(
 
     Args:
         model: any `DyckTransformer`, or what `tl_dyck.adopt` returned; of any layers.
-        task: of brackets.
-        length: N. All prefixes of that many brackets are listed: 20,000 at most.
-        claim: "any_token": the right closing bracket has the largest logit; or "allowed": the
-            logits of brackets that may follow are above the threshold, and no others.
+        task: of brackets, or of any automaton.
+        length: N. All prefixes of that many symbols are listed: 20,000 at most. None for a task
+            with places, whose strings have one length.
+        claim: "any_token": the right closing bracket, or answer, has the largest logit; or
+            "allowed": the logits of symbols that may follow are above the threshold, and no others.
         threshold: of "allowed"; 0 if not given.
 
     Raises:
         UnknownNameError: no such claim.
         VocabularyError: nobody has said which of the model's ids, or of its logits, are the
             brackets: see `tl_dyck.adopt`.
-        WrongTypeError: the task is not one of brackets, or the length no integer.
-        WrongValueError: the length is below 3, where no top has a twin, or more than it reads.
-        JudgeError: there are too many prefixes, or the model closes none of them right, or looks
+        WrongTypeError: the task is neither, or the length no integer.
+        WrongValueError: the length is more than the model reads; or of brackets below 3, where no
+            top has a twin.
+        JudgeError: there are too many prefixes, or the model has none of them right, or looks
             ahead.
     """
     if claim not in ("any_token", "allowed"):
         raise unknown_name("claim", claim, ("any_token", "allowed"))
     above = read_threshold(claim, threshold)
-    check_instance("task", task, DyckTask, "a task of brackets, such as load_task('dyck-2-4')")
+    check_instance("task", task, (DyckTask, AutomatonTask), "a task, such as load_task('dyck-2-4')")
     if "TransformerBridge" in {kind.__name__ for kind in type(model).__mro__}:
         raise JudgeError(
             "head_truths makes heads uniform, and a TransformerBridge does not show which "
             "positions they may attend to: give the HookedTransformer with its weights"
         )
     measured(model, "head_truths")
-    check_predicts(model, task.language)
+    if isinstance(task, DyckTask) or task.answer is None or claim == "allowed":
+        check_predicts(model, task.language)
+    else:
+        check_reads(model, task.language)
     if model.cfg.attention_dir != "causal":
         raise JudgeError("a model that looks ahead sees the bracket that it is asked for")
-    length = check_length(length, least=3, most=model.cfg.n_ctx - 1)
-    n = task.language.count(length, "prefix")
-    if n > _MOST:
-        raise JudgeError(
-            f"{task.language} has {n:,} prefixes of {length} brackets, too many to run "
-            f"all ({_MOST:,}): ask about shorter ones"
-        )
+    if length is None and isinstance(task, AutomatonTask) and task.places is not None:
+        length = len(task.places)
+    least = 3 if isinstance(task, DyckTask) else 1
+    most = model.cfg.n_ctx - (not hides_bos(model))
+    length = check_length(length, least=least, most=most)
     exact = copy.deepcopy(model).to("cpu", print_details=False)
     exact = exact.to(torch.float64, print_details=False)
-    sets = above if claim == "allowed" else None
-    world = Enumeration(exact, task.language, length, task.distribution, sets)
+    world = _world(exact, task, length, above if claim == "allowed" else None)
     if not world.accuracy:
-        raise JudgeError("the model closes no prefix right, so that nothing can break")
+        raise JudgeError("the model has no prefix right, so that nothing can break")
     effects = {
         (fact.question.target, fact.question.kind): fact.effect for fact in head_facts(world)
     }
-    rows, (among, keys) = [], _keys(world)
+    rows = []
+    hidden = _keys(world) if isinstance(world, Enumeration) else None
     for layer in range(exact.cfg.n_layers):
         for head in range(exact.cfg.n_heads):
             row = {kind: effects.get(((layer, head), kind), float("nan")) for kind in _CHANGED}
-            row |= _cost(world, among, keys, layer, head)
+            if hidden is not None:
+                row |= _cost(world, *hidden, layer, head)
             rows.append({"layer": layer, "head": head, **row})
     return HeadTruths(
         table=pd.DataFrame(rows),
@@ -194,6 +219,20 @@ def head_truths(
         task=task.name,
         length=length,
     )
+
+
+def _world(
+    model: Any, task: DyckTask | AutomatonTask, length: int, threshold: float | None
+) -> Enumeration | EveryString:
+    if isinstance(task, AutomatonTask):
+        return EveryString(model, task, length, threshold)
+    n = task.language.count(length, "prefix")
+    if n > MOST:
+        raise JudgeError(
+            f"{task.language} has {n:,} prefixes of {length} brackets, too many to run all "
+            f"({MOST:,}): ask about shorter ones"
+        )
+    return Enumeration(model, task.language, length, task.distribution, threshold)
 
 
 def _keys(world: Enumeration) -> tuple[Tensor, list[Tensor]]:
@@ -215,7 +254,7 @@ def _keys(world: Enumeration) -> tuple[Tensor, list[Tensor]]:
 
 
 def _cost(
-    world: Enumeration, among: Tensor, keys: list[Tensor], layer: int, head: int
+    world: World, among: Tensor, keys: list[Tensor], layer: int, head: int
 ) -> dict[str, float]:
     """What it costs to hide keys from all queries of a head: the top, and the mean of twins."""
     lost = []

@@ -112,8 +112,8 @@ def check_level(value: object) -> float:
     return level
 
 
-def check_instance(name: str, value: object, kind: type, what: str) -> None:
-    """Raise `WrongTypeError` for a value of another class, which is `what` in words."""
+def check_instance(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:
+    """Raise `WrongTypeError` for a value of other classes; `what` says which, in words."""
     if not isinstance(value, kind):
         raise WrongTypeError(f"{name} must be {what}, got {shown(value)}")
 

@@ -18,8 +18,8 @@ from tl_dyck.kit.check import WrongValueError
 from tl_dyck.kit.files import sha256
 from tl_dyck.language import DyckStringError, SymbolLanguage
 from tl_dyck.tasks.draws import check_task_lengths, of_mixed_lengths, seeded
-from tl_dyck.tasks.places import NONE, PlacePrefixes, as_written, check_places, prefixes_at
-from tl_dyck.tasks.tables import Table, moves_of
+from tl_dyck.tasks.places import NONE, PlacePrefixes, check_places, prefixes_at
+from tl_dyck.tasks.tables import Table, as_written, moves_of
 
 _LONGEST = 100_000  # symbols: tables have a row for each length, made one after the other
 
@@ -141,7 +141,8 @@ class AutomatonTask:
         def draw(n: int, length: int) -> Tensor:
             numbers = torch.rand(n, length, generator=source, dtype=torch.float64)
             strings = table.chain.draw(numbers.numpy(), length)
-            return torch.from_numpy(as_written(self, strings))
+            written = strings if self.places is None else as_written(self.places, strings)
+            return torch.from_numpy(written)
 
         return of_mixed_lengths(n, lengths, draw, self.language.bos_token, source)
 

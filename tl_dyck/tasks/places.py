@@ -70,15 +70,6 @@ def prefixes_at(task: Any, place: int) -> PlacePrefixes:
     return found
 
 
-def as_written(task: Any, strings: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Strings whose symbols stand in the order in which a task reads them, as they are written."""
-    if task.places is None:
-        return strings
-    found = np.empty_like(strings)
-    found[..., list(task.places)] = strings
-    return found
-
-
 def check_places(task: Any) -> None:
     """Store what a task says about places as tuples of integers, and its one length.
 

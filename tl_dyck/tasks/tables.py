@@ -107,6 +107,37 @@ class Table:
         return [self.chain.after.tolist(), self.weight.tolist(), self.counted.tolist(), ends]
 
 
+def all_strings(task: Any, length: int, most: int) -> NDArray[np.int64] | None:
+    """Every string of an `AutomatonTask`, ``[n, length]``, as written; None if there are more.
+
+    Those that go no further are filled up with -1. Of a task with places, whole ones.
+    """
+    symbols = {symbol: at for at, symbol in enumerate(task.symbols)}
+    level: list[tuple[tuple[int, ...], Hashable]] = [((), task.start)]
+    ended: list[tuple[int, ...]] = []
+    for _ in range(length):
+        then = []
+        for string, state in level:
+            moves = moves_of(task, state)
+            then += [((*string, symbols[symbol]), to) for symbol, to in moves.items()]
+            ended += [] if moves else [string]
+        if len(then) + len(ended) > most:
+            return None
+        level = then
+    if task.places is not None:
+        whole = [string for string, state in level if task.ends is None or task.ends(state)]
+        return as_written(task.places, np.array(whole, dtype=np.int64).reshape(-1, length))
+    rows = [*ended, *(string for string, _ in level)]
+    return np.array([(*row, *(-1,) * (length - len(row))) for row in rows], dtype=np.int64)
+
+
+def as_written(places: Sequence[int], strings: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Strings whose symbols stand in the order in which a task reads them, as they are written."""
+    found = np.empty_like(strings)
+    found[..., list(places)] = strings
+    return found
+
+
 def moves_of(task: Any, state: Hashable) -> Mapping[str, Any]:
     """The symbols that may follow a state, and where each leads.
 

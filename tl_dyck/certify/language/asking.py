@@ -83,23 +83,33 @@ class Asking:
         yield from ([length] for length in lengths if self.numbers[length])
 
     def wanted(self, strings: IntArray) -> IntArray:
-        """[n, length + 1] the answer to each beginning of strings, or `NOTHING`.
+        """[n, length + 1] the answer to each beginning of strings, see `wanted`."""
+        return wanted(self.task, lambda length: self.margins(length).answers, strings)
 
-        Args:
-            strings: [n, length] as they stand; -1 fills them up.
-        """
-        length = strings.shape[1]
-        found = np.full((len(strings), length + 1), NOTHING)
-        if self.task.asked is None:
-            answers, state = self.margins(0).answers, np.zeros(len(strings), dtype=np.int64)
-            for at in range(length + 1):
-                found[:, at] = np.where(state < 0, NOTHING, answers.answer[state])
-                if at < length:
-                    symbol = strings[:, at]
-                    moved = answers.after[state, symbol]
-                    state = np.where((state < 0) | (symbol < 0), NOTHING, moved)
-            return found
-        for at in np.flatnonzero(self.numbers[: length + 1]).tolist():
-            state = prefixes_at(self.task, at - 1).states(strings[:, :at])
-            found[:, at] = np.where(state < 0, NOTHING, self.margins(at).answers.answer[state])
+
+def wanted(
+    task: AutomatonTask, answers_of: Callable[[int], Answers], strings: IntArray
+) -> IntArray:
+    """[n, length + 1] the answer to each beginning of strings, or `NOTHING`.
+
+    Args:
+        task: whose strings they are.
+        answers_of: the automaton of a length; of tasks without places always the same.
+        strings: [n, length] as they stand; -1 fills them up.
+    """
+    length = strings.shape[1]
+    found = np.full((len(strings), length + 1), NOTHING)
+    if task.asked is None:
+        answers, state = answers_of(length), np.zeros(len(strings), dtype=np.int64)
+        for at in range(length + 1):
+            found[:, at] = np.where(state < 0, NOTHING, answers.answer[state])
+            if at < length:
+                symbol = strings[:, at]
+                moved = answers.after[state, symbol]
+                state = np.where((state < 0) | (symbol < 0), NOTHING, moved)
         return found
+    for place in (place for place in task.asked if place < length):
+        state = prefixes_at(task, place).states(strings[:, : place + 1])
+        answer = answers_of(place + 1).answer[state]
+        found[:, place + 1] = np.where(state < 0, NOTHING, answer)
+    return found

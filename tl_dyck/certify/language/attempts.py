@@ -21,7 +21,7 @@ from tl_dyck.certify.exact.balls import BoolArray, IntArray
 from tl_dyck.certify.language.asking import Asking
 from tl_dyck.certify.language.automata import NOTHING
 from tl_dyck.certify.language.runner import Runner, Tokens
-from tl_dyck.tasks.places import as_written
+from tl_dyck.tasks.tables import as_written
 
 _SECONDS = 1.0
 """For all that is drawn; and as much again for cutting and stretching what is wrong."""
@@ -119,7 +119,8 @@ class Attempts:
 
     def _run(self, strings: Tokens, deadline: Deadline) -> None:
         """Run strings of one length, which are given as far as they go (-1 fills them up)."""
-        strings = as_written(self.asking.task, strings)[:, : self._longest]
+        places = self.asking.task.places
+        strings = strings if places is None else as_written(places, strings)[:, : self._longest]
         length = strings.shape[1]
         config = self.asking.margins(self._longest).network.config
         width = config.d_vocab_out + config.n_heads * length + config.d_model

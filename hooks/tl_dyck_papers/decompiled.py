@@ -1,0 +1,213 @@
+"""Published models of regular languages, decided: ``python -m tl_dyck_papers.decompiled FOLDER``.
+
+The models are one-layer GPT-2s of "Decompiling Transformers to RASP" (arXiv 2602.08857). After each
+prefix of a language they say which symbols may follow: those with a logit above 0. The folder has a
+folder of each model, as `transformers` saves it.
+
+Knows: which languages these are, and which ids the models read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tl_dyck import AutomatonTask, Vocabulary, adopt, certify_language
+from tl_dyck.certify.language import LanguageCertificate
+from tl_dyck.kit.environment import environment
+from tl_dyck.kit.files import write_bytes, write_json
+from tl_dyck.tasks.tables import all_strings
+
+_END = "$"
+_MOST_RUN = 300_000  # strings that are run by transformers; a minute or two
+
+Moves = Callable[[Any], Mapping[str, Any]]
+
+
+def _nested(deepest: int) -> Moves:
+    """Dyck-1: `a` opens, `b` closes; the state is the depth, -1 behind the end."""
+
+    def moves(depth: int) -> dict[str, int]:
+        opens = {"a": depth + 1} if 0 <= depth < deepest else {}
+        closes = {"b": depth - 1} if depth > 0 else {}
+        return opens | closes | ({_END: -1} if depth == 0 else {})
+
+    return moves
+
+
+def _last_is_zero(state: str) -> dict[str, str]:
+    """{0,1,2}*02*: it may end if the last symbol other than 2 is 0."""
+    if state == "over":
+        return {}
+    goes = {"0": "zero", "1": "other", "2": state}
+    return goes | ({_END: "over"} if state == "zero" else {})
+
+
+def _one_d(state: str) -> dict[str, str]:
+    """{a,b}*d{b,c}*."""
+    before = {"a": "before", "b": "before", "d": "after"}
+    after = {"b": "after", "c": "after", _END: "over"}
+    return {"before": before, "after": after}.get(state, {})
+
+
+def _in_order(state: int) -> dict[str, int]:
+    """a⁺b⁺c⁺d⁺e⁺; the state is how many kinds have been read, 6 behind the end."""
+    same = {"abcde"[state - 1]: state} if 0 < state < 6 else {}
+    following = {"abcde"[state]: state + 1} if state < 5 else {}
+    return same | following | ({_END: 6} if state == 5 else {})
+
+
+LANGUAGES: dict[str, tuple[str, Any, Moves]] = {
+    "D2": ("ab", 0, _nested(2)),
+    "D3": ("ab", 0, _nested(3)),
+    "012_0_2": ("012", "other", _last_is_zero),
+    "ab_d_bc": ("abcd", "before", _one_d),
+    "abcde": ("abcde", 0, _in_order),
+}
+"""Symbols, start and moves, by the name of the folder."""
+
+
+def task_of(name: str) -> AutomatonTask:
+    """The language of a folder, with an end."""
+    symbols, start, moves = LANGUAGES[name]
+    return AutomatonTask(
+        name=name,
+        symbols=(*symbols, _END),
+        start=start,
+        moves=moves,
+        train_lengths=(20,),
+        long_lengths=(20, 151),
+    )
+
+
+def decide(
+    folder: Path, name: str, longest: int, until: str, time_limit: float | None
+) -> dict[str, Any]:
+    """All that is said of a model, as JSON values."""
+    import transformers
+
+    task, n = task_of(name), len(LANGUAGES[name][0])
+    ids = [*range(n), n + 2]  # of the symbols, and of the end; BOS is n, the padding n + 3
+    model = adopt(folder / name, Vocabulary(task.language, ids, bos=n, padding=n + 3))
+    started = time.perf_counter()
+    found = certify_language(model, task, longest, "allowed", until=until, time_limit=time_limit)
+    seconds = time.perf_counter() - started
+    original = transformers.GPT2LMHeadModel.from_pretrained(folder / name).eval()
+    worst = found.shortest or found.tightest
+    assert worst is not None
+    logits = _run(original, np.array([worst.tokens], dtype=np.int64), n, ids)[0, -1]
+    return {
+        "name": name,
+        "status": found.status,
+        "prefixes": found.prefixes,
+        "proved to": found.proved_to,
+        "longest": longest,
+        "least margin": [found.margin.low, found.margin.high],
+        "shortest": None if found.shortest is None else found.shortest.text,
+        "says": [task.symbols[at] for at in np.flatnonzero(logits > 0).tolist()],
+        "may": list(worst.may_follow),
+        "run": _beside(original, task, found, n, ids),
+        "seconds": seconds,
+    }
+
+
+@torch.no_grad()
+def _run(
+    model: Any, strings: np.ndarray[Any, Any], bos: int, ids: list[int]
+) -> np.ndarray[Any, Any]:
+    """The model's logits of the symbols, ``[n, pos, symbol]``, in `transformers`, float32."""
+    tokens = np.insert(np.array(ids)[strings], 0, bos, axis=1)
+    parts = [model(part).logits[..., ids] for part in torch.from_numpy(tokens).split(4096)]
+    found: np.ndarray[Any, Any] = torch.cat(parts).double().numpy()
+    return found
+
+
+def _beside(
+    model: Any, task: AutomatonTask, found: LanguageCertificate, bos: int, ids: list[int]
+) -> dict[str, Any]:
+    """Every string up to a length, run: how many beginnings are wrong, and how far margins differ.
+
+    Raises:
+        RuntimeError: the certificate says something else.
+    """
+    length, strings = 0, None
+    for longer in range(1, found.lengths[-1] + 1):
+        more = all_strings(task, longer, _MOST_RUN)
+        if more is None:
+            break
+        length, strings = longer, more
+    assert strings is not None
+    there = np.insert(strings >= 0, 0, True, axis=1)
+    tokens = np.insert(
+        np.where(strings < 0, task.language.bos_token, strings), 0, task.language.bos_token, axis=1
+    )
+    may = task.allowed(torch.from_numpy(tokens)).numpy()
+    logits = _run(model, np.maximum(strings, 0), bos, ids)
+    margin = np.where(may, logits, -logits).min(-1)
+    margin[~(there & may.any(-1))] = np.inf
+    off, wrong = 0.0, 0
+    for row in (row for row in found.by_length if row.length <= length and row.margin is not None):
+        least = margin[:, row.length].min()
+        _, first = np.unique(tokens[:, : row.length + 1], axis=0, return_index=True)
+        number = int((margin[first, row.length] < 0).sum())
+        if row.decided and number != row.wrong:
+            raise RuntimeError(f"{task.name}, length {row.length}: {number} wrong, not {row.wrong}")
+        assert row.margin is not None
+        off = max(off, least - row.margin.high, row.margin.low - least)
+        wrong += number
+    return {"length": length, "wrong": wrong, "off": off}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: a row for each model."""
+    text = [
+        "| model | on every prefix | least margin | shortest wrong prefix | it says | may follow | "
+        "every string run to length | of these wrong, margins off by | seconds |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        low, high = (f"{value:.4g}" for value in row["least margin"])
+        margin = low if low == high else f"{low} to {high}"
+        verdict = f"**{row['status']}**"
+        if row["status"] != "refuted":
+            verdict += f" to length {row['proved to']} of {row['longest']}"
+        wrong = row["shortest"] is not None
+        shown = f"`{row['shortest']}`" if wrong else ""
+        says, may = (" ".join(row[each]) if wrong else "" for each in ("says", "may"))
+        run = row["run"]
+        text.append(
+            f"| {row['name']} | {verdict} | {margin} | {shown} | {says} | {may} | "
+            f"{run['length']} | {run['wrong']}, {run['off']:.1g} | {row['seconds']:.0f} |"
+        )
+    return "\n".join(text) + "\n"
+
+
+def main() -> None:
+    """Decide the models of a folder, and leave a table."""
+    parser = argparse.ArgumentParser(description="Decide published models of regular languages.")
+    parser.add_argument("folder", type=Path, help="with a folder of each model")
+    parser.add_argument("--out", type=Path, default=Path("results/decompiled"))
+    parser.add_argument("--longest", type=int, default=20, help="prefixes, in symbols")
+    parser.add_argument("--until", default="counted", help="see certify_language")
+    parser.add_argument("--time-limit", type=float, help="seconds for each")
+    options = parser.parse_args()
+    rows = []
+    for name in (name for name in LANGUAGES if (options.folder / name).is_dir()):
+        rows.append(
+            decide(options.folder, name, options.longest, options.until, options.time_limit)
+        )
+        print(f"{name}: {rows[-1]['status']}, {rows[-1]['seconds']:.0f} s", flush=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_json(options.out / "results.json", {"environment": environment(), "rows": rows})
+    write_bytes(options.out / "table.md", table(rows).encode())
+    print(f"{options.out / 'table.md'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Published adders and models of regular languages: how they are read, and that both routes agree.
+
+Their weights are not here: small ones with the same shapes and random weights are.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tl_dyck.models.hooked import installed
+from tl_dyck.tasks.tables import all_strings
+from tl_dyck_papers import adders, decompiled
+
+REGULAR = {
+    "012_0_2": r"[012]*02*",
+    "ab_d_bc": r"[ab]*d[bc]*",
+    "abcde": r"a+b+c+d+e+",
+}
+
+
+def depths(text: str, deepest: int) -> bool:
+    found = np.cumsum([1 if each == "a" else -1 for each in text] or [0])
+    return bool(found.min() >= 0 and found.max() <= deepest and found[-1] == 0)
+
+
+@pytest.mark.parametrize("name", decompiled.LANGUAGES)
+def test_languages_are_those_of_their_expressions(name: str) -> None:
+    task = decompiled.task_of(name)
+    strings = all_strings(task, 7, 100_000)
+    assert strings is not None
+    whole = {
+        task.language.to_string(torch.tensor(row[row >= 0])).removesuffix("$")
+        for row in strings
+        if (row == len(task.symbols) - 1).any()
+    }
+    symbols = task.symbols[:-1]
+    texts = [""]
+    wanted = set()
+    for _ in range(7):
+        for text in texts:
+            fits = (
+                re.fullmatch(REGULAR[name], text) is not None
+                if name in REGULAR
+                else depths(text, int(name[1]))
+            )
+            wanted |= {text} if fits else set()
+        texts = [text + symbol for text in texts for symbol in symbols]
+    assert whole == wanted
+
+
+def low_rank(seed: int) -> dict[str, Any]:
+    """What a file of such an adder holds."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=draw)
+
+    table = random(14, 4)
+    names = {"attn.proj": (4, 4), "mlp.fc1": (4, 8), "mlp.fc2": (8, 4)}
+    state = {"token_emb.weight": table, "lm_head.weight": table, "ln_f.weight": random(4)}
+    state |= {f"blocks.0.ln{n}.weight": random(4) for n in (1, 2)}
+    state |= {"pos_emb.A": random(12, 3), "pos_emb.B": random(3, 4)}
+    state |= {f"blocks.0.attn.qkv_{name}": random(3, 4) for name in ("Bq", "Bkv")}
+    state |= {"blocks.0.attn.qkv_A": random(4, 3)}
+    for name, (rows, columns) in names.items():
+        state |= {f"blocks.0.{name}.A": random(rows, 3), f"blocks.0.{name}.B": random(3, columns)}
+    config = {"d_model": 4, "d_ff": 8, "max_seq_len": 12, "vocab_size": 14}
+    return {"model_state": state, "model_config": config}
+
+
+@pytest.mark.skipif(installed.MAJOR < 4, reason="TransformerLens 3 has no bridge of its own")
+def test_an_adder_is_read_decided_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(adders, "_DIGITS", 1)
+    torch.save(low_rank(0), tmp_path / "mine.pt")
+    (tmp_path / "notes.txt").write_text("no weights")
+    (adder,) = adders.read_adders(tmp_path)
+    assert "notes.txt: no file of weights" in capsys.readouterr().out
+    assert (
+        adder.n_parameters == sum(each.numel() for each in low_rank(0)["model_state"].values()) - 56
+    )
+    tokens = adder.task.sample(50, seed=0)[:, 1:]
+    with torch.no_grad():
+        assert torch.allclose(adder.runs(tokens), adder.rnn(tokens).float(), atol=1e-4)
+    row = adders.decide(adder, "signs", None)
+    assert row["status"] == "refuted"
+    prompt, said = row["wrong sums"][0]["prompt"], row["wrong sums"][0]["generated"]
+    a, b = prompt[:-1].split("+")
+    assert said[:2][::-1] != f"{int(a) + int(b):02d}"
+    # all sums, by the model's own forward pass: each answer that is wrong somewhere is refuted
+    every = torch.stack([adder.task.language.tokenize(text)[:6] for text in sums()])
+    with torch.no_grad():
+        wrong = (adder.runs(every)[:, 3:].argmax(-1) != every_next()).any(0)
+    assert [each["status"] == "refuted" for each in row["answers"]] == wrong.tolist()
+    table = adders.table([row])
+    assert f"`{prompt}` gives `{said}`" in table
+
+
+def sums() -> list[str]:
+    return [f"{a}+{b}={(a + b) % 10}{(a + b) // 10}" for a in range(10) for b in range(10)]
+
+
+def every_next() -> torch.Tensor:
+    """The sum's two digits, then <EOS>, which is token 13."""
+    return torch.tensor([[int(text[4]), int(text[5]), 13] for text in sums()])
+
+
+def test_a_folder_of_a_language_is_decided_and_run(tmp_path: Path) -> None:
+    import transformers
+
+    config = transformers.GPT2Config(
+        vocab_size=6, n_positions=12, n_embd=8, n_layer=1, n_head=2, bos_token_id=2, eos_token_id=4
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = transformers.GPT2LMHeadModel(config).eval()
+    model.save_pretrained(tmp_path / "D2")
+    row = decompiled.decide(tmp_path, "D2", 6, "counted", None)
+    assert row["status"] == "refuted"
+    assert row["run"]["length"] == 6
+    assert row["run"]["off"] < 1e-4
+    assert set(row["says"]) != set(row["may"])
+    assert f"`{row['shortest']}`" in decompiled.table([row])

@@ -1,0 +1,122 @@
+"""Answers about models of any automaton's strings, computed on every string.
+
+*Needed*, *carries* and *pattern* are defined by what is right alone: does the model still say it?
+
+Knows: which strings there are, what is right after each beginning of one, and whose part takes the
+place of whose.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tl_dyck.certify.language.asking import wanted
+from tl_dyck.certify.language.automata import Answers
+from tl_dyck.judge.facts import World
+from tl_dyck.judge.protocol import JudgeError
+from tl_dyck.reading.inputs import hides_bos
+from tl_dyck.tasks import AutomatonTask
+from tl_dyck.tasks.places import prefixes_at
+from tl_dyck.tasks.tables import all_strings
+
+MOST = 20_000
+"""Strings that are listed: so many runs of each head and question take seconds."""
+
+
+@final
+class EveryString(World):
+    """A model on every string of an automaton, up to a length; each beginning counts once.
+
+    The partner of a string is another one of the same length, drawn always alike among those that
+    are asked for something else at the end.
+
+    Args:
+        model: causal, float64.
+        task: the automaton.
+        length: in symbols; of a task with places, that of its strings.
+        threshold: if given, what is asked for is which symbols may follow: those with logits above
+            it, and no others.
+
+    Raises:
+        JudgeError: there are too many strings, or nothing is asked of them.
+    """
+
+    def __init__(
+        self, model: Any, task: AutomatonTask, length: int, threshold: float | None = None
+    ) -> None:
+        strings = all_strings(task, length, MOST)
+        if strings is None:
+            raise JudgeError(f"{task.name} has more than {MOST:,} strings of {length} symbols")
+        self.model, self.threshold = model, threshold
+        bos = task.language.bos_token
+        rows = np.where(strings < 0, bos, strings)
+        self.tokens = torch.from_numpy(np.insert(rows, 0, bos, axis=1))
+        self.right = torch.from_numpy(_right(task, strings))
+        there = torch.from_numpy(np.insert(strings >= 0, 0, True, axis=1))
+        self.asked = (self.right >= 0) & there
+        if threshold is not None:
+            self._may = task.allowed(self.tokens)
+            self.asked = self._may.any(-1) & there
+            if task.asked is not None:
+                places = torch.zeros(self.tokens.shape[1], dtype=torch.bool)
+                places[[place + 1 for place in task.asked]] = True
+                self.asked &= places
+        self.asked[:, : hides_bos(model)] = False
+        self.right[~self.asked] = -1
+        if not self.asked.any():
+            raise JudgeError(f"nothing is asked of {task.name}'s strings of {length} symbols")
+        self._weight = torch.from_numpy(_alike(self.tokens.numpy()))
+        self.partners = self.tokens[_partners(self.tokens, self.right)]
+        self.look()
+
+    def margins(self, logits: Float[Tensor, "n pos d_vocab"]) -> Float[Tensor, "n pos"]:
+        """How clearly the model is right on `tokens`; +∞ where nothing is asked for."""
+        if self.threshold is None:
+            return super().margins(logits)
+        above = logits[..., : self._may.shape[-1]] - self.threshold
+        least = torch.where(self._may, above, -above).amin(-1)
+        return torch.where(self.asked, least, torch.inf)
+
+
+def _right(task: AutomatonTask, strings: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if task.places is not None:
+        return wanted(task, lambda n: Answers.of_prefixes(prefixes_at(task, n - 1)), strings)
+    answers = Answers.of(task, strings.shape[1])
+    return wanted(task, lambda n: answers, strings)
+
+
+def _alike(tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """[n, pos] weights by which each distinct beginning counts once."""
+    weight = np.empty(tokens.shape)
+    for at in range(tokens.shape[1]):
+        _, which, number = np.unique(
+            tokens[:, : at + 1], axis=0, return_inverse=True, return_counts=True
+        )
+        weight[:, at] = 1 / number[which.ravel()]
+    return weight
+
+
+def _partners(tokens: Int[Tensor, "n pos"], right: Int[Tensor, "n pos"]) -> Int[Tensor, " n"]:
+    """For each string the number of its partner; its own, if all are asked for the same."""
+    # what is asked for last: the columns are looked at from the end
+    last = (right >= 0).int().flip(1).argmax(1, keepdim=True)
+    said = right.flip(1).gather(1, last)[:, 0].tolist()
+    order = np.random.default_rng(0).permutation(len(said)).tolist()
+    bos = tokens[0, 0]
+    lengths = (tokens[:, 1:] != bos).sum(1).tolist()
+    groups: dict[int, list[int]] = {}
+    for row in order:
+        groups.setdefault(lengths[row], []).append(row)
+    found = torch.arange(len(said))
+    for rows in groups.values():
+        after = None  # of the last rows, those that come first follow
+        for row, following in reversed([*zip(rows, rows[1:] + rows[:1], strict=True)] * 2):
+            after = following if said[following] != said[row] else after
+            if after is not None and said[after] != said[row]:
+                found[row] = after
+    return found
