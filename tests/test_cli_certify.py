@@ -99,7 +99,7 @@ def test_a_counterexample_shows_its_edits(words: Path, synonyms: Path) -> None:
     assert result.exit_code == 1
     assert result.stdout.startswith("refuted")
     assert "the film was bad" in result.stdout
-    assert "good → bad" in result.stdout
+    assert "‹good→bad›" in result.stdout
     kept = call(
         "certify", words, "--text", text, "--space", "sub:1,del:1", "--synonyms", synonyms, "--k", 1
     )

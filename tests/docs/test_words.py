@@ -79,9 +79,39 @@ def test_the_readme_is_read_to_the_end() -> None:
 
 #: Guides, each of which is read at one sitting; what was measured is in docs/findings.
 SHORT = ("getting_started", "judge", "own_language", "playground", "command_line", "packages")
-SHORT += ("reading_the_report", "certify_language", "certify_classifier")
+SHORT += (
+    "reading_the_report",
+    "certify_language",
+    "certify_classifier",
+    "bring_your_own",
+    "sweeps",
+)
 
 
 @pytest.mark.parametrize("guide", SHORT)
 def test_a_guide_is_read_at_one_sitting(guide: str) -> None:
     assert len((ROOT / "docs" / f"{guide}.md").read_text(encoding="utf-8").split()) <= 1500
+
+
+#: Pages that scripts write whole.
+WRITTEN = ("measured.md", "hook_names.md", "tools.md")
+#: What nobody wrote as words: code, formulas, comments, what commands wrote, entries of docstrings.
+NO_WORDS = NO_PROSE + r"|\$\$.*?\$\$|^::: .*?$|^\|[-|: ]+$"
+
+
+def read_words(text: str) -> int:
+    """What is read of a page: prose, headings and tables that people typed."""
+    return words(re.sub(NO_WORDS, "\n", text).replace("|", " "))
+
+
+def test_all_pages_together_are_read_in_a_day() -> None:
+    """The count of words: without code, formulas, tables that commands wrote, and reference."""
+    typed = "# A b\n\n| c | `d e` |\n|---|---|\n"
+    written = "```\nx\n```\n<!-- table: t -->\ny\n<!-- /table -->\n$$z$$\n"
+    assert read_words(typed + written) == 5
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    counted = {
+        page: read_words(page.read_text("utf-8")) for page in pages if page.name not in WRITTEN
+    }
+    assert len(counted) > 50
+    assert sum(counted.values()) <= 40_000

@@ -78,3 +78,18 @@ def test_each_number_is_in_its_place(name):
     if None not in drawn:
         numbers = table[drawn].to_numpy().ravel()
         assert sorted(dots) == pytest.approx(sorted(numbers), rel=1e-3)
+
+
+def test_stack_likeness_of_eight_heads_is_printed_as_a_table() -> None:
+    model = build_model(get_config("gpt", TASK, n_layers=2, n_heads=4, d_model=8), 0)
+    likeness = stack_likeness(model, TASK, n=5)
+    _, header, *rows = str(likeness).splitlines()[:11]
+    assert header.split() == ["weight", "largest", "weight", "at", ")", "largest", "at", ")"]
+    for row, values in zip(rows, likeness.to_frame().itertuples(), strict=False):
+        said = f"layer {values.layer}, head {values.head}"
+        assert row.startswith(said)
+        numbers = (values.mass, values.argmax, values.mass_at_closing, values.argmax_at_closing)
+        assert row.removeprefix(said).split() == [f"{number:.2f}" for number in numbers]
+    assert rows[8].split()[0] == "chance"
+    assert rows[8].split()[1] == f"{likeness.chance:.2f}"
+    assert "\n" not in repr(likeness)

@@ -1,6 +1,6 @@
 """One layer in every architecture that a HookedTransformer or a bridge can be, by name.
 
-`docs/bring_your_own.md` has the same table; `test_architectures` holds it to what is done here.
+`docs/certify_classifier.md` has the same table; `test_architectures` holds it to what is done here.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class AutoExecutor:
 
 
 def test_the_one_that_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = Path(__file__).parents[2] / "docs" / "sweeps.md"
+    page = Path(__file__).parents[2] / "docs" / "api" / "registry.md"
     (block,) = re.findall(
         r"<!-- run by tests/runs/test_backends.py -->\n\n```python\n(.*?)```",
         page.read_text(encoding="utf-8"),

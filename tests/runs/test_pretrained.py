@@ -17,7 +17,7 @@ from tl_dyck.models import load_model
 from tl_dyck.runs.saved import find_models
 from tl_dyck.studies import Study
 
-RECIPE = Path(__file__).parents[2] / "docs" / "sweeps.md"
+RECIPE = Path(__file__).parents[2] / "docs" / "packages.md"
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_the_recipe_for_a_hub(tiny_study, tmp_path, monkeypatch):
     Path("results/study").symlink_to(tiny_study.folder)
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```", text.replace(card, ""), re.DOTALL | re.M):
-        exec(compile(block.replace("seed-3", "seed-4"), "sweeps.md", "exec"), names)
+        exec(compile(block.replace("seed-3", "seed-4"), "packages.md", "exec"), names)
     wanted = load_model(tiny_study.run_folder("gpt", 4), device="cpu")
     assert same(names["model"].to("cpu"), wanted)
     assert (hub / "me" / "dyck" / "README.md").exists()

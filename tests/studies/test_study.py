@@ -18,6 +18,7 @@ from tl_dyck.models import get_config
 from tl_dyck.report.study import study_page
 from tl_dyck.runs import aggregate, load_results
 from tl_dyck.studies import Measurement, StudyConfig, findings, load_study, run_study
+from tl_dyck.studies.findings import told_apart
 from tl_dyck.studies.measurement import cross_entropy
 from tl_dyck.studies.tables import study_markdown
 from tl_dyck.tasks import load_task
@@ -61,6 +62,15 @@ def test_every_run_is_there_whatever_came_of_it(study):
         seeds = ", ".join(map(str, rows["seed"]))
         assert f"{family} {len(rows)} of 3 (seed{'s' * (len(rows) > 1)} {seeds}; " in said[0].text
         assert f"{rows['accuracy'].min():.1%}" in said[0].text
+
+
+@pytest.mark.parametrize(
+    ("share", "target", "said"),
+    [(0.98997, 0.99, "98.997%"), (0.9899, 0.99, "98.99%"), (0.99, 0.99, "99.0%"),
+     (0.9, 0.99, "90.0%"), (0.98997, None, "99.0%"), (math.nan, 0.99, "nan%")],
+)  # fmt: skip
+def test_a_share_just_short_of_its_target_is_told_from_it(share, target, said):
+    assert told_apart(share, target) == said
 
 
 def test_numbers_are_those_of_the_saved_models(study):

@@ -37,6 +37,14 @@ class Witness:
     logits: tuple[float, ...] = ()
 
 
+#: What a verdict says, of the answer that is asked about.
+_MEANINGS = {
+    "proved": "no allowed edit of the string makes the model prefer another answer than {}",
+    "refuted": "there are allowed edits after which the model prefers another answer than {}",
+    "open": "whether allowed edits can make the model prefer another answer than {} is not known",
+}
+
+
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Certificate(Shown):
@@ -136,12 +144,15 @@ class Certificate(Shown):
     def summary(self) -> list[tuple[str, str]]:
         """What there is to say, as names and texts; the first is the status."""
         proved = f"at least {self.lower:.6g} proved, " if math.isfinite(self.lower) else ""
+        answer = self.symbols.logit(self.target)
+        margin = f"{proved}at most {self.upper:.6g} seen (its logit less the largest other)"
         rows = [
             ("status", self.status),
-            ("margin", f"{proved}at most {self.upper:.6g} seen"),
-            ("target", self.symbols.logit(self.target)),
-            ("space", self.space),
+            ("meaning", _MEANINGS[str(self.status)].format(answer)),
             ("string", self.symbols.text(self.tokens)),
+            ("answer", answer),
+            ("edits allowed", self.space),
+            ("margin", margin),
         ]
         if self.worst is not None:
             name = "counterexample" if self.status == "refuted" else "worst string seen"
@@ -151,19 +162,12 @@ class Certificate(Shown):
                 if self.worst.tokens == self.tokens
                 else "not confirmed yet"
             )
-            edits = (edit.to_text(self.symbols.text) for edit in self.worst.edits)
-            rows.append(("edits", "; ".join(edits) or none))
+            rows.append(("its edits", self.marked() if self.worst.edits else none))
         if self.reason:
             rows.append(("reason", self.reason))
-        counts = ", ".join(
-            f"{value:,} {name.replace('_', ' ')}" for name, value in self.stats.items()
-        )
-        rows.append(
-            (
-                "effort",
-                f"{self.certifier}, {self.seconds:.3g} s" + (f", {counts}" if counts else ""),
-            )
-        )
+        run = self.stats.get("strings_run")  # the other counts speak of how a certifier works
+        counts = "" if run is None else f", {run:,} strings run"
+        rows.append(("effort", f"{self.certifier}, {self.seconds:.3g} s{counts}"))
         if self.made_with:
             rows.append(("computed", said_with(self.made_with)))
         return rows

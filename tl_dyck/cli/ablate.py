@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tl_dyck.cli.answers import Answer, Rows, Saved
+from tl_dyck.cli.completion import saved_models
 from tl_dyck.cli.options import (
     MODELS,
     Device,
@@ -34,7 +35,9 @@ _COLUMNS = ("zero", "mean", "gates", "leave-one-out", "stack-likeness", "entropy
 
 def ablate(
     runs: Runs,
-    models: Annotated[list[str] | None, argument("MODEL...", MODELS)] = None,
+    models: Annotated[
+        list[str] | None, argument("MODEL...", MODELS, autocompletion=saved_models)
+    ] = None,
     task: Annotated[
         str | None,
         option("NAME", "Strings of this task. \\[default: each model's own]", "--task", "-t"),

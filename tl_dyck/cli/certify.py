@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tl_dyck.cli.answers import Answer, Next, Rows, Saved, end_with
+from tl_dyck.cli.completion import saved_models
 from tl_dyck.cli.options import (
     MODEL,
     Certifying,
     EditOptions,
+    ModelOrRNN,
     argument,
     existing,
     existing_models,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: Annotated[str, argument("MODEL", MODEL)],
+    model: Annotated[str, argument("MODEL", MODEL, autocompletion=saved_models)],
     out: Annotated[Path, folder_to_write("OUT", "Folder to write.")],
     onnx: Annotated[
         int | None,
@@ -69,7 +71,7 @@ def export(
 
 
 def certify(
-    model: Annotated[str, argument("MODEL", f"{MODEL} Or the folder of an exported RNN.")],
+    model: ModelOrRNN,
     edits: EditOptions,
     certifying: Certifying,
     text: Annotated[list[str] | None, option("TEXT", "A string; repeatable.", "--text")] = None,

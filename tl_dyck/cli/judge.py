@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tl_dyck.cli.answers import Answer, Rows, Saved, say_note
+from tl_dyck.cli.completion import SUITES, named, one_of
 from tl_dyck.cli.options import Out, Runs, argument, existing, names, option, out_file
 from tl_dyck.cli.settings import changed, settings_of
 from tl_dyck.kit.check import WrongValueError
@@ -26,22 +27,32 @@ _DIFFERENCES = {
 }
 
 
+_Scale = Annotated[
+    str | None,
+    option(
+        "NAME",
+        '"quick" (minutes), "full" (five times that), "edges" or "parts" (depth, features). '
+        "\\[default: quick]",
+        autocompletion=one_of(SUITES),
+    ),
+]
+_Methods = Annotated[
+    str | None,
+    option(
+        "NAMES",
+        "With commas between. \\[default: all that are installed]",
+        autocompletion=named("methods"),
+    ),
+]
+
+
 def judge(
     runs: Runs,
     method: Annotated[
         str | None, argument("[FILE.py:METHOD]", "A method of your own, beside --methods.")
     ] = None,
-    scale: Annotated[
-        str | None,
-        option(
-            "NAME",
-            '"quick" (minutes), "full" (five times that), "edges" or "parts" (depth, features). '
-            "\\[default: quick]",
-        ),
-    ] = None,
-    methods: Annotated[
-        str | None, option("NAMES", "With commas between. \\[default: all that are installed]")
-    ] = None,
+    scale: _Scale = None,
+    methods: _Methods = None,
     salt: Annotated[
         str | None,
         option("TEXT", "A private suite, from 128 random bits: openssl rand -hex 16"),

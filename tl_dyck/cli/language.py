@@ -10,9 +10,8 @@ from typing import Annotated, Any, final
 
 from tl_dyck.cli.answers import Answer, Next, Saved, end_with
 from tl_dyck.cli.options import (
-    MODEL,
+    ModelOrRNN,
     Processes,
-    argument,
     existing_models,
     option,
     out_file,
@@ -48,7 +47,7 @@ class Claimed:
 
 
 def certify_language(
-    model: Annotated[str, argument("MODEL", f"{MODEL} Or the folder of an exported RNN.")],
+    model: ModelOrRNN,
     claimed: Claimed,
     length: Annotated[
         int, option("N", "Every prefix up to it.", "--length", "-n", check=whole(1))

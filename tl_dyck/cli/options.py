@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
+from tl_dyck.cli.completion import named, saved_models
 from tl_dyck.kit.addresses import split_address
 from tl_dyck.kit.check import check_integer, check_number, check_seed
 from tl_dyck.kit.errors import DyckError
@@ -169,14 +170,23 @@ def flag(name: str, what: str) -> Any:
     return typer.Option(name, help=what)
 
 
-def argument(metavar: str, what: str) -> Any:
+def argument(metavar: str, what: str, **more: Any) -> Any:
     """An argument."""
-    return typer.Argument(metavar=metavar, help=what, show_default=False)
+    return typer.Argument(metavar=metavar, help=what, show_default=False, **more)
 
 
 # --- options --------------------------------------------------------------------------------------
 
-Task = Annotated[str, option("NAME", "A task, see [bold]tl-dyck tasks[/bold].", "--task", "-t")]
+Task = Annotated[
+    str,
+    option(
+        "NAME",
+        "A task, see [bold]tl-dyck tasks[/bold].",
+        "--task",
+        "-t",
+        autocompletion=named("tasks"),
+    ),
+]
 Steps = Annotated[int | None, option("N", "Training steps at most.", check=whole(1))]
 Jobs = Annotated[
     int | None, option("N", "Worker processes. \\[default: one per core; one on a GPU]", min=1)
@@ -206,9 +216,14 @@ class Runs:
     """The options of whatever is many runs."""
 
     jobs: Jobs = None
-    backend: Annotated[str, option("NAME", '"loky" for this machine; "dask", … for a cluster.')] = (
-        "loky"
-    )
+    backend: Annotated[
+        str,
+        option(
+            "NAME",
+            '"loky" for this machine; "dask", … for a cluster.',
+            autocompletion=named("backends"),
+        ),
+    ] = "loky"
     address: Annotated[
         str | None, option("ADDRESS", "Of the cluster's scheduler. \\[default: one made here]")
     ] = None
@@ -230,7 +245,10 @@ class Runs:
 class Certifying:
     """The options of whatever asks a certifier about many strings."""
 
-    certifier: Annotated[str, option("NAME", "exact, interval, exhaustive, …")] = "exact"
+    certifier: Annotated[
+        str,
+        option("NAME", "exact, interval, exhaustive, …", autocompletion=named("certifiers")),
+    ] = "exact"
     time_limit: Annotated[float, option("S", "Seconds a string.", check=some_seconds)] = 10.0
     jobs: Processes = 1
 
@@ -309,6 +327,10 @@ MODELS = (
     "Saved models: [bold]results/study[/bold] for all of a study's, "
     "[bold]results/study:gpt[/bold], [bold]results/study:gpt/seed-3[/bold], or a folder."
 )
+ModelOrRNN = Annotated[
+    str,
+    argument("MODEL", f"{MODEL} Or the folder of an exported RNN.", autocompletion=saved_models),
+]
 
 
 @final

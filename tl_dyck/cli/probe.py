@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple, SupportsFloat
 from rich.text import Text
 
 from tl_dyck.cli.answers import Answer, Saved, say_note
+from tl_dyck.cli.completion import named, saved_models
 from tl_dyck.cli.options import (
     MODELS,
     Device,
@@ -26,7 +27,7 @@ from tl_dyck.cli.options import (
 from tl_dyck.kit.addresses import beside
 from tl_dyck.kit.errors import is_refusal
 
-Models = Annotated[list[str], argument("MODEL...", MODELS)]
+Models = Annotated[list[str], argument("MODEL...", MODELS, autocompletion=saved_models)]
 
 String = Annotated[str | None, option("TEXT", "The string they read.", "--string", "-s")]
 
@@ -34,7 +35,14 @@ String = Annotated[str | None, option("TEXT", "The string they read.", "--string
 def probe(
     models: Models,
     name: Annotated[
-        str | None, option("NAME", "One probe only. \\[default: all that apply]", "--probe", "-p")
+        str | None,
+        option(
+            "NAME",
+            "One probe only. \\[default: all that apply]",
+            "--probe",
+            "-p",
+            autocompletion=named("probes"),
+        ),
     ] = None,
     string: String = None,
     only: Only = None,

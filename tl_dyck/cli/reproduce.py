@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tl_dyck.cli.answers import Answer, Rows, Saved
+from tl_dyck.cli.completion import SCALES, named, one_of
 from tl_dyck.cli.options import MOST_SEEDS, Device, Runs, option, out_folder, usable_device, whole
 from tl_dyck.cli.settings import configured, settings_of
 
@@ -15,12 +16,18 @@ def reproduce(
     runs: Runs,
     paper: Annotated[
         str,
-        option("NAME", '"wen-2023" (the Dyck paper), or "stack-use-2026" (is the stack used?).'),
+        option(
+            "NAME",
+            '"wen-2023" (the Dyck paper), or "stack-use-2026" (is the stack used?).',
+            autocompletion=named("papers"),
+        ),
     ] = "wen-2023",
     scale: Annotated[
         str,
         option(
-            "NAME", '"quick" (minutes), "paper" (40 seeds); of wen-2023 also "full" (12 seeds).'
+            "NAME",
+            '"quick" (minutes), "paper" (40 seeds); of wen-2023 also "full" (12 seeds).',
+            autocompletion=one_of(SCALES),
         ),
     ] = "quick",
     seeds: Annotated[

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from tl_dyck.cli.answers import Answer, Rows, Saved
+from tl_dyck.cli.completion import named
 from tl_dyck.cli.options import (
     Device,
     Out,
@@ -45,7 +46,11 @@ def study(
     task: Task = "dyck-2-4",
     families: Annotated[
         str | None,
-        option("NAMES", "Names, separated by commas. \\[default: gpt,gpt-linear,minimal-onehot]"),
+        option(
+            "NAMES",
+            "Names, separated by commas. \\[default: gpt,gpt-linear,minimal-onehot]",
+            autocompletion=named("models"),
+        ),
     ] = None,
     seeds: Annotated[str, option("LIST", 'How many ("8"), or which ("0-7", "0,3,5").')] = "8",
     steps: Steps = None,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from tl_dyck.cli.answers import Answer, Next, Rows, Saved
+from tl_dyck.cli.completion import named
 from tl_dyck.cli.options import (
     Device,
     Jobs,
@@ -83,7 +84,12 @@ def models(task: Task = "dyck-2-4") -> Answer:
 
 
 def train(
-    model: Annotated[str, argument("MODEL", "A family, see [bold]tl-dyck models[/bold].")],
+    model: Annotated[
+        str,
+        argument(
+            "MODEL", "A family, see [bold]tl-dyck models[/bold].", autocompletion=named("models")
+        ),
+    ],
     task: Task = "dyck-2-4",
     seed: Annotated[
         int | None, option("N", "Train this seed alone. \\[default: 0]", check=one_seed)

@@ -91,6 +91,20 @@ class StackLikeness:
             f"brackets apart has at most {self.ceiling_at_closing:.2f})"
         )
 
+    def __str__(self) -> str:
+        heads = self.to_frame()
+        named = [f"layer {row.layer}, head {row.head}" for row in heads.itertuples()]
+        shown = heads[["mass", "argmax", "mass_at_closing", "argmax_at_closing"]].set_axis(named)
+        shown.loc["chance"] = [*[self.chance] * 2, *[self.chance_at_closing] * 2]
+        shown.columns = ["weight", "largest", "weight at )", "largest at )"]
+        return (
+            f"Attention on the top of the stack, at {self.n_queries:,} positions:\n"
+            f"{shown.map('{:.2f}'.format).to_string()}\n"
+            "weight: mean attention weight there; largest: share of positions whose largest weight "
+            "is there;\nat ): closing brackets only, where a head that cannot tell equal brackets "
+            f"apart has at most {self.ceiling_at_closing:.2f}."
+        )
+
 
 @checked
 @one_thread()  # these are many small products, which threads slow down

@@ -72,6 +72,7 @@ def _failures(study: Study) -> Iterator[Finding]:
     """Which runs ended without the target accuracy; they stay part of every number."""
     models = study.models
     failed = models[~study.learned]
+    target = study.config.training.target
     if failed.empty:
         return
     yield Finding(
@@ -79,7 +80,7 @@ def _failures(study: Study) -> Iterator[Finding]:
         title="Some runs did not reach the target accuracy",
         text=f"{len(failed)} of {len(models)} runs ended without it: "
         + "; ".join(
-            _failed_family(str(family), runs, int((models["family"] == family).sum()))
+            _failed_family(str(family), runs, int((models["family"] == family).sum()), target)
             for family, runs in failed.groupby("family", sort=False)
         )
         + ". They are part of every number here.",
@@ -88,9 +89,19 @@ def _failures(study: Study) -> Iterator[Finding]:
     )
 
 
-def _failed_family(family: str, failed: pd.DataFrame, of: int) -> str:
+def told_apart(share: float, other: float | None) -> str:
+    """A percentage with the digits that tell it from another: 98.97 %, not 99.0 % beside 99 %."""
+    if other is None or share == other:
+        return f"{share:.1%}"
+    # up to 12 digits: beyond them a float64 is the other one, up to rounding
+    texts = [(f"{share:.{digits}%}", f"{other:.{digits}%}") for digits in range(1, 13)]
+    return next((text for text, beside in texts if text != beside), texts[0][0])
+
+
+def _failed_family(family: str, failed: pd.DataFrame, of: int, target: float | None) -> str:
     """The runs of one family that failed: how many, which, how bad."""
-    low, high = (f"{value:.1%}" for value in (failed["accuracy"].min(), failed["accuracy"].max()))
+    ends = (failed["accuracy"].min(), failed["accuracy"].max())
+    low, high = (told_apart(value, target) for value in ends)
     diverged = int((failed["status"] == "diverged").sum())
     seeds = ", ".join(map(str, failed["seed"]))
     return (
