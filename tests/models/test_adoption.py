@@ -160,11 +160,11 @@ def test_what_a_function_returns_is_looked_at():
     ],
 )
 def test_more_logits_than_tokens_are_not_read_by_our_ids(measure):
-    """Of a module that says nothing of its ids, as of a function, only its logits can be counted."""
+    """Of a module that says nothing of its ids, as of a function, logits can only be counted."""
     plain = nn.Embedding.from_pretrained
-    for theirs in (plain(torch.eye(9)), lambda tokens: torch.zeros(*tokens.shape, 6)):
+    for model in (plain(torch.eye(9)), lambda tokens: torch.zeros(*tokens.shape, 6)):
         with pytest.raises(VocabularyError, match=r"logits for the 5 .* which; pass tl_dyck.adopt"):
-            measure(theirs)
+            measure(model)
     measure(plain(torch.eye(5)))
 
 
