@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from tl_dyck import AutomatonTask, Vocabulary, adopt, certify_language
 from tl_dyck.certify.language import LanguageCertificate
@@ -118,13 +119,11 @@ def decide(
 
 
 @torch.no_grad()
-def _run(
-    model: Any, strings: np.ndarray[Any, Any], bos: int, ids: list[int]
-) -> np.ndarray[Any, Any]:
+def _run(model: Any, strings: NDArray[Any], bos: int, ids: list[int]) -> NDArray[Any]:
     """The model's logits of the symbols, ``[n, pos, symbol]``, in `transformers`, float32."""
     tokens = np.insert(np.array(ids)[strings], 0, bos, axis=1)
     parts = [model(part).logits[..., ids] for part in torch.from_numpy(tokens).split(4096)]
-    found: np.ndarray[Any, Any] = torch.cat(parts).double().numpy()
+    found: NDArray[Any] = torch.cat(parts).double().numpy()
     return found
 
 

@@ -17,6 +17,7 @@ from tests.judge.methods.table import OWN
 from tests.patience import PATIENCE
 from tl_dyck.judge import Suite, judge_methods, methods, register_method
 from tl_dyck.judge.code import code_digest
+from tl_dyck.kit.arguments import checked
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = Suite(name="tiny", first_seed=0, sizes={"uniform": 1})
@@ -147,6 +148,19 @@ def test_built_in_methods_have_digests_of_their_own() -> None:
     digests = {name: code_digest(methods.get(name)) for name in sorted(OWN)}
     assert len({*digests.values()}) == len(digests)
     assert digests == {name: code_digest(methods.get(name)) for name in sorted(OWN)}
+
+
+def test_what_the_first_call_of_a_function_reads_is_no_code() -> None:
+    @checked
+    def ours(score: float) -> float:
+        return score
+
+    def method(case: Any, questions: list[Any]) -> list[float]:
+        return [ours(1.0)] * len(questions)
+
+    before = code_digest(method)
+    assert method(None, [None]) == [1.0]
+    assert code_digest(method) == before
 
 
 SCRIPT = """

@@ -87,7 +87,7 @@ def test_a_case_comes_back_bit_by_bit(name: tuple[str, int]) -> None:
 
 
 def test_a_judgement_from_the_file_is_that_of_making(file: SuiteFile, tmp_path: Path) -> None:
-    chosen = ["chance", "ov-norm"]
+    chosen = ["chance", "resample-ablation"]
     read, made = (
         judge_methods(suite, tmp_path / name, chosen, n_jobs=1, progress=False)
         for name, suite in (("read", file), ("made", TINY))

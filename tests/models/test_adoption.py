@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from torch import nn
 
 from tests.foreign import LANGUAGE, SHAPES, VOCABULARY, foreign, theirs
 from tl_dyck import (
@@ -40,7 +41,7 @@ from tl_dyck.ablation import log_likelihood
 from tl_dyck.certify import certify
 from tl_dyck.models.foreign import NotCarriedError
 from tl_dyck.report import widgets
-from tl_dyck.tasks import counted_accuracy, nats_over_law
+from tl_dyck.tasks import accuracy_on, counted_accuracy, nats_over_law
 
 TASK = load_task("dyck-2-4")
 TEXT = "[(())]()"
@@ -147,6 +148,24 @@ def test_what_a_function_returns_is_looked_at():
         TASK.closing_accuracy(lambda tokens: torch.zeros(*tokens.shape, 4))
     with pytest.raises(VocabularyError, match=r"returned \[\]"):
         TASK.closing_accuracy(lambda tokens: torch.zeros(()))
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        TASK.closing_accuracy,
+        lambda model: counted_accuracy(TASK, model),
+        lambda model: nats_over_law(TASK, model),
+        lambda model: accuracy_on(model, [TEXT], TASK),
+    ],
+)
+def test_more_logits_than_tokens_are_not_read_by_our_ids(measure):
+    """Of a module that says nothing of its ids, as of a function, logits can only be counted."""
+    plain = nn.Embedding.from_pretrained
+    for model in (plain(torch.eye(9)), lambda tokens: torch.zeros(*tokens.shape, 6)):
+        with pytest.raises(VocabularyError, match=r"logits for the 5 .* which; pass tl_dyck.adopt"):
+            measure(model)
+    measure(plain(torch.eye(5)))
 
 
 def test_another_language_is_refused():

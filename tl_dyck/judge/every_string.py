@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.language.asking import wanted
 from tl_dyck.certify.language.automata import Answers
 from tl_dyck.judge.facts import World
@@ -83,14 +84,14 @@ class EveryString(World):
         return torch.where(self.asked, least, torch.inf)
 
 
-def _right(task: AutomatonTask, strings: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _right(task: AutomatonTask, strings: IntArray) -> IntArray:
     if task.places is not None:
         return wanted(task, lambda n: Answers.of_prefixes(prefixes_at(task, n - 1)), strings)
     answers = Answers.of(task, strings.shape[1])
     return wanted(task, lambda n: answers, strings)
 
 
-def _alike(tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _alike(tokens: IntArray) -> Array:
     """[n, pos] weights by which each distinct beginning counts once."""
     weight = np.empty(tokens.shape)
     for at in range(tokens.shape[1]):

@@ -43,15 +43,14 @@ def checked(target: Target) -> Target:
     if isinstance(target, type):
         target.__init__ = checked(target.__init__)  # type: ignore[misc]
         return target
-    read: list[_Parameters] = []
+    # not a list that the first call fills: a digest of code that calls this would change with it
+    parameters_of = cache(partial(_parameters, target))
 
     @wraps(target)
     def call(*args: Any, **kwargs: Any) -> Any:
         if modes.is_traced():  # a graph is to hold what is computed, not questions about it
             return target(*args, **kwargs)
-        if not read:
-            read.append(_parameters(target))
-        (parameters,) = read
+        parameters = parameters_of()
         for (name, kind), value in zip(parameters.in_order, args, strict=False):
             if kind is not None and not kind.fits(value):
                 _refuse(name, value, kind)

@@ -94,7 +94,7 @@ def _is_foreign(torch: Any, arguments: tuple[Any, ...]) -> bool:
         or torch.get_default_dtype() != torch.float32
         or torch.empty(0).device.type != "cpu"
         or _precision(torch) != "highest"
-        or any(getattr(each, "training", False) is True for each in arguments)
+        or any(getattr(each, "__dict__", {}).get("training") is True for each in arguments)
         # to ignore errors, as we do ourselves round some calls, changes nothing that is computed
         or ((numpy := sys.modules.get("numpy")) is not None and "raise" in numpy.geterr().values())
     )

@@ -24,7 +24,11 @@ class NotCausalError(DyckError, ValueError):
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """Anything that maps ids ``[batch, pos]`` (BOS first) to logits ``[batch, pos, d_vocab]``."""
+    """Anything that maps ids ``[batch, pos]`` (BOS first) to logits ``[batch, pos, d_vocab]``.
+
+    A function is taken at its word that ids and logits are those of the task, if there are as many
+    logits.
+    """
 
     def __call__(self, tokens: Tensor, /) -> Any:
         """Map tokens to logits."""
@@ -64,7 +68,7 @@ def predictions(
     Args:
         model: read without gradients.
         tokens: BOS first.
-        d_vocab: of the language; the model may have more.
+        d_vocab: of the language; a model that says of which tokens its logits are may have more.
         first: a position of the first string at which the model must not see what it predicts.
         device: where the model is.
         chunk: strings per forward pass.
@@ -97,6 +101,8 @@ def predictions(
             logits = _run(model, rows[:, :-1].to(device))
             if place == 0:
                 _check_logits(logits, rows[:, :-1], named)
+                if told is None:
+                    _check_width(logits.shape[2], d_vocab)
             logits = logits.cpu()
             if place == 0:
                 _check_causal(model, rows[0, :first], logits[0, first - 1], device)
@@ -148,6 +154,17 @@ def _check_logits(logits: Any, tokens: Tensor, d_vocab: int) -> None:
         raise VocabularyError(
             f"the model must return logits [batch, pos, d_vocab] with d_vocab of {d_vocab} at "
             f"least, that is {[*tokens.shape, d_vocab]}, but returned {list(shape)}"
+        )
+
+
+def _check_width(width: int, d_vocab: int) -> None:
+    """Refuse more logits than tokens of what does not say which is of which."""
+    if width != d_vocab:
+        raise VocabularyError(
+            f"the model returns {width} logits for the {d_vocab} tokens of the language, and "
+            "nothing says which is of which; pass tl_dyck.adopt(model, Vocabulary(language, …)), "
+            "or a function of our ids that returns theirs alone: "
+            "lambda tokens: model(vocabulary.to_model(tokens))[..., vocabulary.ids]"
         )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tl_dyck.certify.exact.balls import Array, Ball
 from tl_dyck.certify.exact.functional import Functional, Linear
-from tl_dyck.certify.exact.mlp import Mlp
+from tl_dyck.certify.exact.mlp import ActivationLines, Mlp, below_lines
 from tl_dyck.certify.exact.stages import Normed, Shifted, SquareRange, Stage
 
 D, K, N = 4, 3, 2  # coordinates, functionals, items
@@ -298,3 +298,18 @@ def test_a_hidden_layer_of_relus_is_bounded_from_both_sides(
     check(stage, values, f, wanted, 1e-9 if near else 40 * room, width)
     half = Functional(f.coef, f.const, f.slack + 0.5)
     assert np.allclose(stage.lower(half).slack, stage.lower(f).slack + 0.5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_lines_add_up_to_is_right_where_it_cancels(seed: int) -> None:
+    """Level lines, so that nothing but the rounding of their sum is lost."""
+    rng = np.random.default_rng(seed)
+    rest, level, size = rng.normal(size=(N, D)), np.zeros((N, D)), np.ones((N, 1, D))
+    coef = rng.normal(size=(N, K, D))
+    coef[..., -1] = -(coef[..., :-1] * rest[:, None, :-1]).sum(-1) / rest[:, None, -1]
+    zero = np.zeros((N, K))
+    lines = ActivationLines(level, rest, level, rest, rest, rest)
+    found = below_lines(Functional(coef, zero, zero), lines, size)
+    wanted = (exact(coef) * exact(rest)[:, None]).sum(-1)
+    assert (abs(wanted - exact(found.const)) <= exact(found.slack)).all()
+    assert (found.slack <= TINY * (1 + abs(coef).max())).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from tests.certify.oracles import STATES, favouring, margins, random_rnn, string
 from tl_dyck.certify import Delete, Duplicate, PerturbationSpace, Substitute
 from tl_dyck.certify.exact.attention import AttentionWeights
 from tl_dyck.certify.exact.layout import build_graph
-from tl_dyck.certify.exact.linear import denominators
+from tl_dyck.certify.exact.linear import _descend, denominators
 from tl_dyck.certify.exact.network import Network
 from tl_dyck_hooks.certifiers.exact import exact
 
@@ -48,3 +50,27 @@ def test_near_ties_are_those_of_running_every_string(sharpness: float, shift: fl
             assert found.status == status
             assert found.lower <= sign * shift + 1e-12
             assert found.upper >= sign * shift - 1e-12
+
+
+class Lines:
+    """Columns F(t) = value + slope · t, clear of any string."""
+
+    def __init__(self, value: Any, slope: Any) -> None:
+        self.value, self.slope = np.array(value), np.array(slope)
+        self.item = np.zeros(len(self.value), dtype=int)
+
+    def take(self, which: Any) -> Lines:
+        return Lines(self.value[which], self.slope[which])
+
+    def lowered(self, t: Any) -> Lines:
+        return Lines(self.value + self.slope * np.ravel(t), self.slope)
+
+    def least_and_paths(self) -> Any:
+        return self.value, lambda found: found
+
+
+def test_a_column_that_is_dropped_below_0_proves_nothing() -> None:
+    """Newton cannot step from where F is below 0 and level, as rounding can make it."""
+    for level, proved in ((1e-9, True), (-1e-9, False)):
+        lower, _ = _descend(Lines([0.5, level], [-1.0, 0.0]), 0.75, 1.0, 1e-6)  # type: ignore[arg-type]
+        assert lower == (pytest.approx(0.5, abs=1e-5) if proved else -np.inf)

@@ -49,3 +49,27 @@ def test_ranges_hold_every_string_and_signs_are_those_of_best_ranges(
     same = np.isclose(best, enough, rtol=0, atol=1e-12).all(0)
     assert same[signs[0] == 0].all()
     assert not same.all()
+
+
+def test_a_box_holds_what_its_axes_leave_of_a_direction() -> None:
+    """Along one axis of three, and along axes that are not quite at right angles."""
+    network = Network(random_rnn(0, bos_token=6))
+    graph = build_graph(network, SPACE.lattice(STRING))
+    attention, rng = AttentionWeights(network, graph), np.random.default_rng(0)
+    whole = attention.axes
+    directions = rng.normal(size=(1, 40, *whole.shape[:2]))
+    paths = [(group, path) for group, each in enumerate(listed(graph)) for path in each]
+    weights = [attention.weights[group, path][..., None] for group, path in paths]
+    values = [graph.symbols.value.mid[path] for _, path in paths]
+    means = np.array([(w * v).sum(0) / w.sum(0) for w, v in zip(weights, values, strict=True)])
+    groups = np.array([group for group, _ in paths])
+    few = np.unique(groups)
+    centre = np.array([means[groups == group][0] for group in few])
+    seen = np.einsum("khe,she->sk", directions[0], means)
+    for axes in (whole[:, :1], whole + 0.05 * rng.normal(size=whole.shape)):
+        attention.__dict__["axes"] = axes
+        region = Region.of_values(attention, Items(few), centre)
+        low, high = region._boxed(directions[0])
+        item = np.searchsorted(few, groups)
+        assert (low[item] <= seen).all()
+        assert (seen <= high[item]).all()

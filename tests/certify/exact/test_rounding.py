@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from tests.certify.exact.rational import exact
+from tests.certify.exact.rational import Rational, exact, exp
 from tests.certify.oracles import READOUTS, random_rnn
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Ball
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.exact.single import Layer, Rounded, is_plain
+from tl_dyck.certify.exact.single import Layer, Rounded, SingleRun, _gamma, is_plain
 from tl_dyck.certify.language.automata import Answers, Margins
 from tl_dyck.certify.language.counted import Counted
 from tl_dyck.certify.objectives import Objectives
@@ -69,6 +70,30 @@ def test_a_layer_in_single_precision_holds_what_any_error_makes_of_it(shape):
         both = found.plus(found)
         assert (2 * apart @ (2 * apart)) <= Fraction(both.error[0]) ** 2
         assert both.error[0] <= 2 * found.error[0] + rounding
+
+
+@pytest.mark.parametrize("large", [2.0**43, 2.0**46])
+def test_what_values_lose_where_they_cancel_is_in_the_error_of_their_mean(large: float) -> None:
+    """A bias undoes most of a value, whose float64 is then no better than single precision."""
+    outside = 0
+    for seed in range(4):
+        rnn = random_rnn(seed)
+        rnn.weights["W_E"][:, 0] = 1.0
+        rnn.weights["W_V"][:, 0] += large
+        rnn.weights["b_V"] -= large
+        network, string = Network(rnn), [6, 0, 3, 1, 5]
+        states = rnn.states(torch.tensor([string]))[0].numpy()
+        single = SingleRun(network, network.symbols(np.array(string), states), None)  # type: ignore[arg-type]
+        every = np.arange(len(string))
+        found = single._attended(every[None], single._sums(every, len(string) - 1))
+        read = Rational(rnn).read(string, states.tolist())
+        weight = [exp(x) for x in Rational(rnn).scores(read, len(string) - 1)[:, 0]]
+        mean = sum(w * v for w, v in zip(weight, read.v[:, 0], strict=True)) / sum(weight)
+        apart = mean - exact(found.mid[0])
+        assert (apart @ apart) <= Fraction(found.error[0]) ** 2
+        lost = np.linalg.norm((4 * _gamma(len(string)) + 1e-9) * (single.table.largest_value + 1))
+        outside += float(apart @ apart) ** 0.5 > 1.1 * lost
+    assert outside  # or that error would not be needed
 
 
 def normed_size(v: np.ndarray) -> float:

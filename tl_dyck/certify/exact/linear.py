@@ -148,7 +148,7 @@ def _descend(columns: Columns, t: float, scale: float, gap: float) -> tuple[floa
             lower = t if sure else -np.inf
             break
         # the next t is the least root of the tangents: t - max F(t) / F'(t)
-        found, step = np.flatnonzero(negative), (value / slope)[negative]
+        found, step = np.flatnonzero(negative), value[negative] / slope[negative]
         active, worst = active[found], partial(paths, found[[step.argmax()]])
         # no progress that could be told from rounding
         if step.max() <= 1e-13 * scale:
