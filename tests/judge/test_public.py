@@ -431,4 +431,7 @@ def test_cases_are_a_fixture_of_somebody_else(file: SuiteFile, tmp_path: Path) -
     words = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "--import-mode=importlib"]
     options = [*words, f"--rootdir={tmp_path}", "-c", os.devnull, str(tmp_path / "test_mine.py")]
     assert pytest.main(options, plugins=[seen]) == 0
-    assert seen.passed == ["test_mine.py::test_zero[uniform-0]", "test_mine.py::test_zero[uniform-1]"]
+    assert seen.passed == [
+        "test_mine.py::test_zero[uniform-0]",
+        "test_mine.py::test_zero[uniform-1]",
+    ]

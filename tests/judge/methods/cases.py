@@ -14,7 +14,7 @@ from tl_dyck.judge import Case, Question, make_case
 
 Questions = dict[str, list[Question]]
 
-#: Of a trained model about whose edges is asked, seed 5: one attempt at training it is enough.
+#: Of a trained model whose edges are asked about: with seed 5 one attempt at training will do.
 TWO_LAYERS = {"n_heads": 2, "n_types": 2, "max_depth": 2}
 
 #: Kind, seed and knobs; between them one to six heads, one to four layers, 2 and 3 types, with and
