@@ -43,7 +43,7 @@ PYTEST = $(OFFLINE) $(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist work
 test: $(READY) ## run the tests, but for those that repeat at full size what these show
 	$(PYTEST) -m 'not slow' $(ARGS)
 
-# What is marked "once" asks nothing of TransformerLens: texts, packaging, and what a browser makes of a finished page.
+# What is marked "once" asks nothing of TransformerLens: texts, packaging, and what a browser makes of a finished report.
 test-types: $(READY) ## the same but for those marked "once", with annotations checked at every call
 	TL_DYCK_TEST_TYPES=1 $(PYTEST) -m 'not slow and not once' $(ARGS)
 

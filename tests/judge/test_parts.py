@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.judge.methods.cases import TWO_LAYERS
 from tests.judge.methods.network import Network, right_brackets, stacks, strings
 from tl_dyck.judge import Fact, Question, make_case
 from tl_dyck.judge.cheats import norms_along
@@ -123,7 +124,7 @@ def test_what_is_a_feature() -> None:
 def test_weights_let_the_first_layer_through_later_heads_alone() -> None:
     """And those of a group to its own; norms of all the stream aside."""
     for kind in ("post-norm", "pre-norm"):
-        case, _ = make_case(kind, 5, n_heads=2)
+        case, _ = make_case(kind, 5, **TWO_LAYERS)
         first, second = case.model.blocks
         written = first.attn.W_O.flatten(0, 1)
         for reader in (second.mlp.W_in, first.mlp.W_in, case.model.unembed.W_U):
@@ -139,7 +140,7 @@ def test_weights_let_the_first_layer_through_later_heads_alone() -> None:
 
 def test_as_many_yes_as_no_of_each_kind() -> None:
     for kind in PARTS:
-        knobs = {"n_heads": 2} if kind.endswith("-norm") else {}  # which other tests take, too
+        knobs = TWO_LAYERS if kind.endswith("-norm") else {}
         case, facts = make_case(kind, 5, **knobs)
         groups = Counter(
             (Edge(*fact.question.target).kind, fact.answer)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import lzma
+import os
 import pickle
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -398,6 +398,17 @@ def test_cases_are_chosen(file: SuiteFile) -> None:
         tl_dyck.cases(file, limit=0)
 
 
+class Reports:
+    """What passed in a run of pytest."""
+
+    def __init__(self) -> None:
+        self.passed: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.passed.append(report.nodeid)
+
+
 def test_cases_are_a_fixture_of_somebody_else(file: SuiteFile, tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(
         textwrap.dedent(f"""
@@ -416,13 +427,11 @@ def test_cases_are_a_fixture_of_somebody_else(file: SuiteFile, tmp_path: Path) -
             assert judged.case.model(judged.case.tokens).isfinite().all()
         """)
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "test_mine.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "test_zero[uniform-0] PASSED" in done.stdout
-    assert "2 passed" in done.stdout
+    seen = Reports()  # in this process, whose imports are dear, with no settings of this run
+    words = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "--import-mode=importlib"]
+    options = [*words, f"--rootdir={tmp_path}", "-c", os.devnull, str(tmp_path / "test_mine.py")]
+    assert pytest.main(options, plugins=[seen]) == 0
+    assert seen.passed == [
+        "test_mine.py::test_zero[uniform-0]",
+        "test_mine.py::test_zero[uniform-1]",
+    ]

@@ -14,8 +14,6 @@ from tests.report.conftest import EVIL, EVIL_BRACKETS, WIDGETS, make_widgets
 from tl_dyck import build_model, construct, get_config, load_task
 from tl_dyck.report import widgets
 
-pytestmark = pytest.mark.once
-
 TEXT = "[(())]("
 
 

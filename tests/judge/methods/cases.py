@@ -14,6 +14,9 @@ from tl_dyck.judge import Case, Question, make_case
 
 Questions = dict[str, list[Question]]
 
+#: Of a trained model whose edges are asked about: with seed 5 one attempt at training will do.
+TWO_LAYERS = {"n_heads": 2, "n_types": 2, "max_depth": 2}
+
 #: Kind, seed and knobs; between them one to six heads, one to four layers, 2 and 3 types, with and
 #: without positions, with LN_C after attention and with LayerNorm before it.
 _ALONE = {"n_heads": 1, "n_layers": 1, "n_types": 2, "max_depth": 2, "reader": "linear"}
@@ -24,8 +27,8 @@ _MADE = {
     "balanced": ("balanced", 8, {"n_types": 3, "max_depth": 2}),  # with a partner
     "trained": ("trained", 0, {"block": "gpt", "n_heads": 2, "max_depth": 2}),  # LayerNorm, twice
     "twins": ("twins", 1, {}),  # four layers, with a partner
-    "post-norm": ("post-norm", 5, {"n_heads": 2}),  # two layers, as the next one
-    "pre-norm": ("pre-norm", 5, {"n_heads": 2}),
+    "post-norm": ("post-norm", 5, TWO_LAYERS),
+    "pre-norm": ("pre-norm", 5, TWO_LAYERS),
     "features": ("features", 0, {}),
     "two heads": ("balanced", 0, {"n_heads": 2, "n_layers": 1, "n_types": 2, "max_depth": 2}),
     "exact": ("balanced", 0, {**_ALONE, "max_depth": 3, "drift": 0.0}),
