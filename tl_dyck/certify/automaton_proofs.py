@@ -5,9 +5,13 @@ Knows: how an automaton is written down.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tl_dyck.certify.check_automaton import FORMAT, Automaton
+from tl_dyck.certify.exact.balls import IntArray
 from tl_dyck.certify.language.automata import NOTHING, Answers
 from tl_dyck.certify.language.automaton_certificate import read_automaton
 from tl_dyck.certify.path_proofs import (
@@ -22,10 +26,15 @@ from tl_dyck.certify.questions import Asker
 from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig
 from tl_dyck.tasks import AutomatonTask
+from tl_dyck.tasks.places import PlacePrefixes, prefixes_at
 
 
 class _Automaton(Recorded, Automaton):
     """The strings of a question."""
+
+    def as_written(self, tokens: IntArray) -> IntArray:
+        """See `Recorded`."""
+        return tokens if self.order is None else tokens[np.argsort(self.order)]
 
 
 def prove_task(
@@ -43,13 +52,19 @@ def prove_task(
         NoProofError: see `tl_dyck.certify.language_proofs.prove_language`.
         CertifyError: the model reads other tokens or shorter strings.
     """
-    if task.places is not None:
-        raise NoProofError(f"{task.name} has places=, of which there are no proofs yet; decide it")
+    if task.asked is not None and threshold is not None:
+        raise NoProofError(
+            f"{task.name} has places=, of which only 'any_token' has proofs; decide 'allowed'"
+        )
     network, _ = read_automaton(model, task, longest, allowed=threshold is not None)
     if network.below is not None:
         raise NoProofError("automata have proofs of one-layer models only; this one has two")
-    answers = Answers.of(task, longest)
-    return _prove(Asker(network.rnn), answers, task.name, longest, time_limit, threshold)
+    asker = Asker(network.rnn)
+    if task.asked is None:
+        answers = Answers.of(task, longest)
+        return _prove(asker, answers, task.name, longest, time_limit, threshold)
+    prefixes = [prefixes_at(task, place) for place in task.asked if place < longest]
+    return _prove_places(asker, prefixes, task.name, time_limit)
 
 
 def prove_brackets(
@@ -80,7 +95,9 @@ def _prove(
 ) -> Proof:
     config = asker.rnn.config
     refuse_others(config)
-    facts = _facts(config, answers, name, longest)
+    facts = _facts(config, range(answers.after.shape[1]), name) | _moves(answers)
+    facts["states"] = list(answers.states)
+    facts["lengths"] = list(range(int(config.bos_token is None), longest + 1))
     if threshold is not None:  # what may follow, `after` says
         facts["answers"] = None
     facts["threshold"] = threshold
@@ -88,17 +105,35 @@ def _prove(
     return prove_paths(facts, weights, asker, _Automaton, time_limit)
 
 
-def _facts(config: RNNConfig, answers: Answers, name: str, longest: int) -> dict[str, Any]:
-    """What `check_automaton` knows of a question."""
-    written = list(range(answers.after.shape[1]))
-    asked = [None if each == NOTHING else each for each in answers.answer.tolist()]
+def _prove_places(
+    asker: Asker, prefixes: Sequence[PlacePrefixes], name: str, time_limit: float | None
+) -> Proof:
+    """A proof of several automata, each of which reads the places of one length in its order."""
+    config = asker.rnn.config
+    refuse_others(config)
+    if not prefixes:
+        raise NoProofError(f"nothing is asked: {name} has no place that short")
+    facts = _facts(config, range(prefixes[0].after.shape[1]), name)
+    facts["parts"] = [
+        _moves(Answers.of_prefixes(each))
+        | {"lengths": [len(each.order)], "order": each.order.tolist()}
+        for each in prefixes
+    ]
+    return prove_paths(facts, weights_of(asker, facts["tokens"]), asker, _Automaton, time_limit)
+
+
+def _facts(config: RNNConfig, written: range, name: str) -> dict[str, Any]:
+    """What `check_automaton` knows of a question, but for the automaton."""
     return {
         "format": FORMAT,
         **network_facts(config, {*written}),
         "name": name,
-        "written": written,
-        "states": list(answers.states),
-        "after": answers.after.tolist(),
-        "answers": asked,
-        "lengths": list(range(int(config.bos_token is None), longest + 1)),
+        "written": [*written],
+        "threshold": None,
     }
+
+
+def _moves(answers: Answers) -> dict[str, Any]:
+    """An automaton as `check_automaton` knows it."""
+    asked = [None if each == NOTHING else each for each in answers.answer.tolist()]
+    return {"after": answers.after.tolist(), "answers": asked}

@@ -9,12 +9,18 @@ lengths that it writes, BOS before it if there is one, the logit that its state 
 largest. Or, with a threshold: where some token may follow, the logits of those that may are above
 it, and of the others below.
 
+*Places.* Or the file has parts, each an automaton of strings of one length n, and the order in
+which it reads their places, 0 to n - 1: each once, the last one last. What a layer without depths
+computes is a sum over places, but for the query, which is the last symbol: so it is the same in
+that order, if each symbol has the position of its place.
+
 *Covering.* A level is a length, an option a token at a place. From a state (of the automaton, with
 the depth of brackets) it leads to one of the next level, so that strings are paths of options as
 `check_edits` has them. Each length and each logit, or set, that is asked for then has a tree for
 each last symbol; its paths end in the states that ask for it. The rest is the theorem there.
 """
 
+import itertools
 import sys
 
 import numpy as np
@@ -26,8 +32,9 @@ else:  # copied out
     import check_edits as paths
     import check_language as base
 
-FORMAT = "tl_dyck.automaton/3"
-BEFORE = "tl_dyck.automaton/2", "tl_dyck.automaton/1"  # without thresholds, without leaves of rays
+FORMAT = "tl_dyck.automaton/4"
+# without parts, without thresholds, without leaves of rays
+BEFORE = "tl_dyck.automaton/3", "tl_dyck.automaton/2", "tl_dyck.automaton/1"
 BOUND, MOST, Step = paths.BOUND, paths.MOST, paths.Step
 
 
@@ -36,7 +43,21 @@ class Automaton(paths.Paths):
 
     formats = FORMAT, *BEFORE
 
-    def __init__(self, facts, network):
+    @classmethod
+    def parts(cls, facts, network):
+        """The automaton of a file, or each of several, one after the other."""
+        if "parts" not in facts:
+            yield cls(facts, network)
+            return
+        # a string has one length: so none is in two parts, and counted twice
+        ends = [(part["lengths"][0], part["lengths"][-1]) for part in facts["parts"]]
+        apart = all(last < first for (_, last), (first, _) in itertools.pairwise(ends))
+        base.need(apart, "a length is in two parts, or they are out of order")
+        for part in facts["parts"]:
+            own = {name: part[name] for name in ("after", "answers", "lengths")}
+            yield cls(facts | own, network, [*part["order"]])
+
+    def __init__(self, facts, network, order=None):
         after, self.answers, written = facts["after"], facts["answers"], facts["written"]
         self.written, self.threshold = written, facts.get("threshold")
         if self.threshold is not None:
@@ -44,6 +65,7 @@ class Automaton(paths.Paths):
             may_follow = (tuple(token for token, to in row if to >= 0) for row in rows)
             self.answers = [tokens or None for tokens in may_follow]
         self.lengths, self.network, self.c = facts["lengths"], network, network.c
+        self.order = order
         # -1 is no state: the token cannot come there
         states, longest = range(-1, len(after)), max(self.lengths)
         base.need(longest < BOUND, "it has no such automaton: its strings are too long")
@@ -59,6 +81,13 @@ class Automaton(paths.Paths):
         room = self.c["n_ctx"] - (self.c["bos_token"] is not None)
         known &= "position" not in self.c["state"] or longest <= room
         base.need(known, "it has no such automaton, or too long strings")
+        if order is not None:
+            # each place once, and last the query: what attention adds up has no other order
+            placed = all(type(y) is int for y in order) and sorted(order) == [*range(longest)]
+            placed &= order[-1:] == [longest - 1] and self.lengths == [longest]
+            # depths are counted from left to right; what may follow is not read off such moves
+            placed &= "depth" not in self.c["state"] and self.threshold is None
+            base.need(placed, "its places cannot be read in that order")
         # (state, depth) by level; the depth counts only where the network's embedding knows it
         self.reached, options, n = [[(0, 0)]], [], 0
         for level in range(longest):
@@ -106,18 +135,22 @@ class Automaton(paths.Paths):
         """How many tokens stand before an option, and the depth there, from each state."""
         depths = np.array([depth for _, depth in self.reached[option.source]], dtype=int)
         # every token is one place: a level is as many tokens as it has
-        return 0 * option.came + option.source, depths[option.came]
+        place = option.source if self.order is None else self.order[option.source]
+        return 0 * option.came + place, depths[option.came]
 
-    def says(self, facts):
-        """What a proof proves, as a sentence."""
-        lengths = f"{min(self.lengths)} to {max(self.lengths)}"
-        base.need(n := self.ways(), f"nothing is asked: it speaks of no string of {lengths} tokens")
-        what = f"{n:,} strings of {lengths} tokens of an automaton of {len(self.answers)}"
-        name = f"states, called {str(facts['name'])[:80]!r}"
+    def says(self, facts, ways):
+        """What a proof proves, as a sentence; the automaton is the last of them."""
+        shortest = facts.get("parts", [facts])[0]["lengths"][0]
+        lengths = f"{shortest} to {self.lengths[-1]} tokens"
+        base.need(ways > 0, f"nothing is asked: it speaks of no string of {lengths}")
+        by = f"an automaton of {len(self.answers)} states"
+        if "parts" in facts:
+            by = "automata, one a length, that read their places in the order in the file"
+        what = f"{ways:,} strings of {lengths} of {by}, called {str(facts['name'])[:80]!r}"
         if self.threshold is None:
-            return f"the logit that its state asks for is the largest after each of {what} {name}"
+            return f"the logit that its state asks for is the largest after each of {what}"
         exactly = f"of each token, its logit is above {self.threshold} exactly if it may follow"
-        return f"{exactly}, after each of {what} {name}"
+        return f"{exactly}, after each of {what}"
 
 
 def check(facts, arrays):

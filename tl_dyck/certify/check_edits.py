@@ -199,6 +199,11 @@ class Step:
 class Paths:
     """Strings as paths of options."""
 
+    @classmethod
+    def parts(cls, facts, network):
+        """What a file is about, one after the other."""
+        yield cls(facts, network)
+
     def lay_out(self, options, size, origin):
         """Number the symbols: token, position and depth."""
         self.options, self.size, self.origin, rows = options, size, origin, {}
@@ -364,7 +369,7 @@ class Edits(Paths):
         """How many tokens stand before an option, and the depth there, from each state."""
         return (self.at[option.source // 2] + self.states[option.came, -2:] - self.zero[-2:]).T
 
-    def says(self, facts):
+    def says(self, facts, ways):
         """What a proof proves, as a sentence."""
         kinds = [kind for kind, *_ in facts["rewrites"]]
         edits = ", ".join(
@@ -378,9 +383,7 @@ class Edits(Paths):
         if facts["texts"] and facts["names_logits"]:
             logit += f" ({texts[self.asked]!r})"
         called = f"a string {'called ' * bool(facts['texts'])}{text!r} (at most {edits})"
-        return (
-            f"logit {logit} is the largest after each of {self.ways():,} ways of editing {called}"
-        )
+        return f"logit {logit} is the largest after each of {ways:,} ways of editing {called}"
 
     def listed(self, rewrites):
         """Options: the level that each starts from, the one it leads to, its kind, its tokens."""
@@ -618,8 +621,18 @@ def check(facts, arrays, kind=Edits):
     need(facts["format"] in kind.formats, f"not of format {kind.formats[0]}")
     weights = {name: array for name, array in arrays.items() if name != "trees"}
     net, nodes = OneLayer(facts["config"], weights, facts["tokens"]), iter(arrays["trees"].tolist())
-    space, groups, leaves = kind(facts, net), {}, (arrays["trees"] >= RAYS).sum()
-    net.tabulate(*space.symbols)
+    ways, leaves = 0, (arrays["trees"] >= RAYS).sum()
+    for space in kind.parts(facts, net):
+        net.tabulate(*space.symbols)
+        leaves = forest(space, nodes, leaves)
+        ways += space.ways()
+    need(next(nodes, None) is None, "it has trees of no group")
+    return space.says(facts, ways)
+
+
+def forest(space, nodes, leaves):
+    """Check the trees of a space, which are next; how many leaves are still to be reckoned with."""
+    net, groups = space.network, {}
     for target in space.questions():
         asked = space.asks(target, net.n_logits)
         need(len(asked[0]), "nothing is asked: it has one logit, which has no rival")
@@ -642,8 +655,7 @@ def check(facts, arrays, kind=Edits):
                 else:
                     # reversed, since the last is taken first: trees stand in preorder
                     todo += space.parted(allowed, step, next(nodes))[::-1]
-    need(next(nodes, None) is None, "it has trees of no group")
-    return space.says(facts)
+    return leaves
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ _CHUNK = 2048  # boxes bounded at once
 def prove_language(
     model_or_rnn: Any,
     task: DyckTask | AutomatonTask | str,
-    length: SupportsIndex,
+    length: SupportsIndex | None = None,
     property: str = "any_token",
     *,
     other: Any = None,
@@ -88,7 +88,8 @@ def prove_language(
     Args:
         model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
         task: a task or its name.
-        length: of the longest prefixes, or strings of an automaton; shorter ones count.
+        length: of the longest prefixes, or strings of an automaton; shorter ones count. A task with
+            places can do without: then all that are asked are meant.
         property: "any_token", "closing_only", "valid_token", "allowed", "agree" or "head"; of
             automata "any_token" or "allowed".
         other: for "agree": the other model.
@@ -109,6 +110,8 @@ def prove_language(
         raise unknown_name("property that can be proved", property, _PROVABLE)
     if by not in (None, "boxes", "paths"):
         raise unknown_name("way to prove", by, ("boxes", "paths"))
+    asked = task.asked if isinstance(task, AutomatonTask) else None
+    length = asked[-1] + 1 if length is None and asked else length
     longest, limit = check_length(length, most=int(MOST["length"])), check_time_limit(time_limit)
     if isinstance(task, AutomatonTask):
         above = read_automaton_claim(task, property, (other, head), threshold)

@@ -21,7 +21,7 @@ from tl_dyck.certify.check_edits import (
     SameEnd,
 )
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.exact.balls import Array
+from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.lattice import KEEP
 from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, searching
 from tl_dyck.certify.questions import Asker
@@ -77,6 +77,10 @@ def shown(group: Any) -> bool:
 class Recorded:
     """Added to `Paths`: the string of the last walk that costs least can be read off."""
 
+    def as_written(self, tokens: IntArray) -> IntArray:
+        """The tokens of a path in the order in which they stand in the string."""
+        return tokens
+
     def walk(self: Any, costs: Array, last: Array, allowed: Array, *how: Any) -> Array:
         """As in `Paths`."""
         self.walked = costs, last, allowed
@@ -122,27 +126,29 @@ def prove_paths(
         NoProofError: see `tl_dyck.certify.edit_proofs.prove_edits`.
     """
     with searching(time_limit):
-        search = _Trees(facts, weights, asker, kind, Deadline.after(time_limit))
-        said = search.space.says(facts)
-        trees = np.array(search.trees(), dtype="<u2")
-    return Proof(pack(facts, {**weights, "trees": trees}), said)
+        deadline = Deadline.after(time_limit)
+        network, found, ways = OneLayer(facts["config"], weights, facts["tokens"]), [], 0
+        for space in kind.parts(facts, network):
+            network.tabulate(*space.symbols)
+            found += _Trees(facts, network, asker, space, deadline).trees()
+            ways += space.ways()
+        said = space.says(facts, ways)
+    return Proof(pack(facts, {**weights, "trees": np.array(found, dtype="<u2")}), said)
 
 
 class _Trees:
-    """The trees of what is asked."""
+    """The trees of what is asked of a space."""
 
     def __init__(
         self,
         facts: dict[str, Any],
-        weights: dict[str, Array],
+        network: OneLayer,
         asker: Asker,
-        kind: Any,
+        space: Any,
         deadline: Deadline,
     ) -> None:
         self.asker, self.deadline = asker, deadline
-        self.network = OneLayer(facts["config"], weights, facts["tokens"])
-        self.space = kind(facts, self.network)
-        self.network.tabulate(*self.space.symbols)
+        self.network, self.space = network, space
         self.groups: dict[int, Any] = {}
         self.sets = facts.get("threshold") is not None
         rays = self.network.n_heads == 1 and facts["config"]["ln_c"]
@@ -201,7 +207,7 @@ class _Trees:
 
     def _string(self, edits: list[int]) -> tuple[int, ...]:
         path = self.space.path({*edits})[self.space.start is not None :]
-        return tuple(self.space.symbols[0][path].tolist())
+        return tuple(self.space.as_written(self.space.symbols[0][path]).tolist())
 
     def _run(self, asked: Asked, edits: list[int]) -> None:
         """Refuse to go on where a string is wrong."""

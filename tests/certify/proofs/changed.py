@@ -24,7 +24,7 @@ import torch
 from tests.certify.oracles import favouring, margins, random_rnn, strings_of
 from tests.certify.proofs.common import enumerated
 from tl_dyck.certify import PerturbationSpace, Substitute, Transformation, check_edits, check_model
-from tl_dyck.certify.automaton_proofs import _prove
+from tl_dyck.certify.automaton_proofs import _prove, _prove_places
 from tl_dyck.certify.check_language import LEAF, read
 from tl_dyck.certify.check_model import symbols
 from tl_dyck.certify.edit_proofs import prove_edits
@@ -36,6 +36,7 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config, save_model
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, export_rnn, save_rnn
 from tl_dyck.tasks import DyckTask
+from tl_dyck.tasks.places import PlacePrefixes
 
 Facts = dict[str, Any]
 Arrays = dict[str, Any]
@@ -312,11 +313,64 @@ def automaton_true(facts: Facts, arrays: Arrays) -> bool:
     return all(margins(model, strings, answer).min() > 0 for answer, strings in asked.items())
 
 
+def make_places(folder: Path) -> tuple[Path, Path]:
+    """A proof of two lengths, of which one is read from its middle; and its exported RNN."""
+    orders = [0, 1], [1, 0, 2]
+    prefixes = [PlacePrefixes(np.array(o), AFTER, AFTER >= 0, ODD.answer) for o in orders]
+    strings = [as_placed(x, o) for o in orders for x, _ in every(AFTER, ODD.answer, [len(o)])]
+    rnn = reader()
+    rnn = favouring(rnn, 0, 0.01 - margins(rnn, strings, 0).min())
+    save_rnn(rnn, folder / "rnn")
+    proof = _prove_places(Asker(rnn), prefixes, "places", None)
+    return proof.save(folder / "a.proof"), folder / "rnn"
+
+
+def as_placed(tokens: tuple[int, ...], order: list[int]) -> tuple[int, ...]:
+    """Tokens in the order in which they are read, as they are written."""
+    at = dict(zip(order, tokens, strict=True))
+    return tuple(at[place] for place in range(len(tokens)))
+
+
+def change_places(facts: Facts, arrays: Arrays, rng: np.random.Generator) -> str:
+    """Of a part its order or its length; or what `change_automaton` changes, of that part."""
+    part = facts["parts"][rng.integers(2)]
+    kind = rng.integers(4)
+    if kind == 0:
+        part["order"][rng.integers(len(part["order"]))] = (-1, 0, 1, 2, 3, True, None)[
+            rng.integers(7)
+        ]
+        return "an order"
+    if kind == 1:
+        part["order"] = rng.permutation(int(rng.integers(1, 5))).tolist()
+        part["lengths"] = [[len(part["order"])], [2], [3], [2, 3]][rng.integers(4)]
+        return "an order and a length"
+    if kind == 2:
+        row = part["after"][rng.integers(3)]
+        row[rng.integers(3)] = (-2, -1, 0, 1, 2, 3, 0.5, None)[rng.integers(8)]
+        return "where a token leads"
+    return change_arrays(arrays, rng, PATH_NODES)
+
+
+def places_true(facts: Facts, arrays: Arrays) -> bool:
+    """Whether the answer wins on every string, as it is written, of each part."""
+    model, lengths = model_in(facts, arrays, reader()), []
+    for part in facts["parts"]:
+        (length,), order = part["lengths"], part["order"]
+        lengths.append(length)
+        assert sorted(order) == [*range(length)]
+        assert order[-1] == length - 1
+        for tokens, answer in every(part["after"], part["answers"], [length]):
+            if margins(model, [as_placed(tokens, order)], answer).min() <= 0:
+                return False
+    return len({*lengths}) == len(lengths)
+
+
 KINDS = {
     "a language": Kind(make_language, change_language, language_true),
     "edits": Kind(make_edits, change_edits, edits_true),
     "edits, rays": Kind(make_rays, change_edits, rays_true),
     "an automaton": Kind(make_automaton, change_automaton, automaton_true),
+    "places": Kind(make_places, change_places, places_true),
 }
 
 

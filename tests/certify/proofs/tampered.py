@@ -54,6 +54,7 @@ def small(kind: Callable[..., Any], nodes: int, **sizes: Any) -> Callable[[], An
 LANGUAGE = small(too_large.language, 3)
 EDITS = small(too_large.edits, 1)
 AUTOMATON = small(too_large.automaton, 4)
+PART = small(too_large.places, 2)
 SETS = small(too_large.automaton, 2, goes=1, threshold=0.5)
 TWO = small(too_large.two_layers, 3)
 GELU = small(too_large.edits, 1, mlp="gelu")
@@ -103,6 +104,11 @@ def deep(levels: int) -> Callable[[Facts, Arrays], Any]:
     return lambda facts, arrays: arrays.update(
         W_E=np.zeros((len(arrays["W_E"]), levels, 2), np.uint8)
     )
+
+
+def in_part(**fields: Any) -> Callable[[Facts, Arrays], Any]:
+    """Fields of the only part."""
+    return lambda facts, _: facts["parts"][0].update(fields)
 
 
 def trailing(data: bytes) -> bytes:
@@ -245,7 +251,18 @@ IN_AUTOMATON = {
         limits={(check_automaton, "MOST"): 11_000},
     ),
     "n <= MOST // 8": Tampered(AUTOMATON, limits={(check_automaton, "MOST"): 8 * 8}),
-    "(n := self.ways())": Tampered(AUTOMATON, all_of({"answers": [None, None]}, tree(times=0))),
+    "all((last < first": Tampered(
+        small(too_large.places, 4, parts=2), lambda f, _: f["parts"].reverse()
+    ),
+    "all((type(y) is int for y in order": Tampered(PART, in_part(order=[0, True])),
+    "sorted(order) == ": Tampered(PART, in_part(order=[1, 1])),
+    "order[-1:] == ": Tampered(PART, in_part(order=[1, 0])),
+    "self.lengths == [longest]": Tampered(small(too_large.places, 4), in_part(lengths=[1, 2])),
+    "'depth' not in": Tampered(
+        PART, all_of(deep(2), config(state="depth", n_types=1, max_depth=1))
+    ),
+    "self.threshold is None": Tampered(small(too_large.places, 1, goes=1), {"threshold": 0.5}),
+    "ways > 0": Tampered(AUTOMATON, all_of({"answers": [None, None]}, tree(times=0))),
 }
 
 IN_EDITS = {

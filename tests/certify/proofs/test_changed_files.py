@@ -17,7 +17,13 @@ from tl_dyck.certify.proof import pack
 
 @pytest.mark.parametrize(
     ("kind", "cases"),
-    [("a language", 120), ("edits", 100), ("edits, rays", 100), ("an automaton", 60)],
+    [
+        ("a language", 120),
+        ("edits", 100),
+        ("edits, rays", 100),
+        ("an automaton", 60),
+        ("places", 60),
+    ],
 )
 def test_changed_files_are_refused_in_a_line_or_say_what_is_true(kind, cases, tmp_path):
     found = changed.tally(changed.KINDS[kind], cases, tmp_path)

@@ -59,7 +59,8 @@ class Case:
 
     def group(self, last: int) -> tuple[SameEnd, list[tuple[int, ...]]]:
         group = SameEnd(self.space, self.net, last)
-        group.settled(0, self.space.all, set())
+        n = self.net.n_logits
+        group.settled((np.eye(n)[:1], np.zeros(1)), self.space.all, set())
         return group, [path for path in self.paths if path[-1] == last]
 
     def outputs(self, group: SameEnd, paths: list[tuple[int, ...]]) -> np.ndarray:

@@ -112,7 +112,7 @@ def without(guard: Guard) -> Iterator[None]:
     function = inspect.unwrap(vars(here)[name])
     whole = function.__code__
     try:
-        function.__code__ = there[name].__code__
+        function.__code__ = inspect.unwrap(there[name]).__code__
         yield
     finally:
         function.__code__ = whole

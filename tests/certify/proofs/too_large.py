@@ -164,6 +164,17 @@ def automaton(
     return facts, arrays | {"trees": trees(check_edits.BOUND, 0, times=nodes)}
 
 
+def places(length: int = 2, parts: int = 1, nodes: int = 1, **sizes: Any) -> tuple[Facts, Arrays]:
+    """A file about automata that read places backwards, but for the last: of lengths up to one."""
+    facts, arrays = automaton(length=length, nodes=nodes, **sizes)
+    part = {name: facts.pop(name) for name in ("after", "answers", "lengths")}
+    facts["parts"] = [
+        part | {"lengths": [n], "order": [*reversed(range(n - 1)), n - 1]}
+        for n in range(length - parts + 1, length + 1)
+    ]
+    return facts, arrays
+
+
 AUTOMATA = {
     "1,500 states": {"states": 1500, "length": 150, "nodes": 300},
     "30,000 places": {"length": 30_000},
