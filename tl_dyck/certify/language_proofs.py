@@ -30,6 +30,7 @@ from tl_dyck.certify.language.automaton_certificate import read_automaton_claim
 from tl_dyck.certify.language.claims import CLAIMS as ALL_CLAIMS
 from tl_dyck.certify.language.claims import read_claim, read_threshold
 from tl_dyck.certify.language.forms import has_form
+from tl_dyck.certify.language.lengths import LONGEST_UNSAID
 from tl_dyck.certify.language.questions import Head, refuse_unlike
 from tl_dyck.certify.proof import NoProofError, Proof, pack, searching
 from tl_dyck.certify.protocol import CertifyError
@@ -88,8 +89,8 @@ def prove_language(
     Args:
         model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
         task: a task or its name.
-        length: of the longest prefixes, or strings of an automaton; shorter ones count. A task with
-            places can do without: then all that are asked are meant.
+        length: of the longest prefixes, or strings of an automaton; shorter ones count. None for 28,
+            or, of a task with places, for all that are asked.
         property: "any_token", "closing_only", "valid_token", "allowed", "agree" or "head"; of
             automata "any_token" or "allowed".
         other: for "agree": the other model.
@@ -111,7 +112,8 @@ def prove_language(
     if by not in (None, "boxes", "paths"):
         raise unknown_name("way to prove", by, ("boxes", "paths"))
     asked = task.asked if isinstance(task, AutomatonTask) else None
-    length = asked[-1] + 1 if length is None and asked else length
+    if length is None:
+        length = asked[-1] + 1 if asked else LONGEST_UNSAID
     longest, limit = check_length(length, most=int(MOST["length"])), check_time_limit(time_limit)
     if isinstance(task, AutomatonTask):
         above = read_automaton_claim(task, property, (other, head), threshold)

@@ -25,7 +25,7 @@ from tl_dyck.certify.language.anytime import UNTIL
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins, along
 from tl_dyck.certify.language.automaton_certificate import decide_automaton, read_automaton_claim
 from tl_dyck.certify.language.evaluator import Evaluator
-from tl_dyck.certify.language.lengths import first_gap, lengths_up_to
+from tl_dyck.certify.language.lengths import LONGEST_UNSAID, first_gap, lengths_up_to
 from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.language.questions import Asked, Head, ask
 from tl_dyck.certify.language.runner import Tokens
@@ -41,9 +41,6 @@ from tl_dyck.kit.workers import check_jobs, spread
 from tl_dyck.language.dyck import MAX_ENUMERATED_TOKENS
 from tl_dyck.reading.inputs import unwrapped
 from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
-
-_LENGTHS = 28
-"""Up to so many symbols, where nobody says: a few seconds for a trained model."""
 
 _SOUGHT = 28
 """Length beyond which errors are soon found among drawn prefixes."""
@@ -144,7 +141,7 @@ def certify_language(
     task = load_task(task) if isinstance(task, str) else task
     if lengths is None:
         asked_places = task.asked if isinstance(task, AutomatonTask) else None
-        lengths = _LENGTHS if asked_places is None else [place + 1 for place in asked_places]
+        lengths = LONGEST_UNSAID if asked_places is None else [place + 1 for place in asked_places]
     wanted = lengths_up_to(lengths)
     if isinstance(task, AutomatonTask):
         above = read_automaton_claim(task, property, (epsilon, other, head), threshold)

@@ -13,6 +13,9 @@ from tl_dyck.kit.check import check_length, check_lengths
 
 _LONGEST = 1000  # brackets, as checkers of proofs have it
 
+LONGEST_UNSAID = 28
+"""Up to so many symbols, where nobody says: a few seconds for a trained model."""
+
 
 def lengths_asked(lengths: SupportsIndex | Iterable[SupportsIndex], least: int) -> tuple[int, ...]:
     """Lengths in brackets, the shortest first, each once.
