@@ -89,7 +89,7 @@ def prove_language(
     Args:
         model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
         task: a task or its name.
-        length: of the longest prefixes, or strings of an automaton; shorter ones count. None for 28,
+        length: of the longest prefixes, or strings of an automaton; shorter ones count. None: 28,
             or, of a task with places, for all that are asked.
         property: "any_token", "closing_only", "valid_token", "allowed", "agree" or "head"; of
             automata "any_token" or "allowed".
