@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.certify.language.test_automata import random_model
+from tests.rnn import architectures
 from tl_dyck.certify import CertifyError
 from tl_dyck.certify.language import LanguageCertificate, certify_language, sample_error
 from tl_dyck.language import DyckStringError
-from tl_dyck.rnn import UnsupportedModelError
+from tl_dyck.rnn import UnsupportedModelError, export_rnn
 from tl_dyck.tasks import AutomatonTask, accuracy_on, addition_task, counted_accuracy
 from tl_dyck.tasks.places import prefixes_at
 
@@ -159,6 +160,16 @@ def test_sums_are_decided_as_by_running_all(shape: str) -> None:
     for seed in range(2):
         model = random_model(task, seed, 0.7, **SHAPES[shape])
         check(certify_language(model, task), model, task)
+
+
+@pytest.mark.global_rng  # bridges draw weights, which are replaced
+@pytest.mark.parametrize(
+    ("row", "name"), [("rotary positions", "halves"), ("several of these", "Llama")]
+)
+def test_positions_of_other_kinds_are_those_of_the_places(row: str, name: str) -> None:
+    task = addition_task(1, base=2, least_first="as")
+    rnn = export_rnn(architectures.built(row, name, d_vocab=4))
+    check(certify_language(rnn, task), rnn, task)
 
 
 @settings(deadline=None, max_examples=12)
