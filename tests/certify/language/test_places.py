@@ -108,8 +108,8 @@ def of_table(table: tuple[tuple[int, ...], ...], state: tuple[int, int]) -> Mapp
 
 
 @st.composite
-def placed(draw: Any, *, answers: bool = False) -> AutomatonTask:
-    """Automata of up to three states and symbols, places in any order."""
+def placed(draw: Any, *, answers: bool = False) -> dict[str, Any]:
+    """Automata of up to three states and symbols, places in any order; as options of a task."""
     states, symbols = draw(st.integers(1, 3)), draw(st.integers(2, 3))
     one = st.integers(-1, states - 1)
     rows = st.lists(one, min_size=symbols, max_size=symbols)
@@ -120,7 +120,7 @@ def placed(draw: Any, *, answers: bool = False) -> AutomatonTask:
         row[0] = max(row[0], 0)  # so that there is a string
     places = draw(st.permutations(range(draw(st.integers(1 + (not answers), 4)))))
     asked = draw(st.none() | st.lists(st.integers(0, len(places) - 1 - (not answers)), min_size=1))
-    return AutomatonTask(
+    return dict(  # noqa: C408
         name="random", symbols=[*"xyz"[:symbols]], start=(0, 0),
         moves=partial(of_table, tuple(map(tuple, table))),
         answer=(lambda state: state[1] or None) if answers else None,
@@ -130,7 +130,8 @@ def placed(draw: Any, *, answers: bool = False) -> AutomatonTask:
 
 @settings(deadline=None, max_examples=60)
 @given(placed() | placed(answers=True), st.data())
-def test_prefixes_are_those_of_all_strings(task: AutomatonTask, data: Any) -> None:
+def test_prefixes_are_those_of_all_strings(options: dict[str, Any], data: Any) -> None:
+    task = AutomatonTask(**options)
     place = data.draw(st.integers(0, len(task.places or ()) - 1))
     wanted, found = prefixes_of(task, place), prefixes_at(task, place)
     n = len(task.symbols)
@@ -175,8 +176,9 @@ def test_positions_of_other_kinds_are_those_of_the_places(row: str, name: str) -
 @settings(deadline=None, max_examples=12)
 @given(placed(), st.integers(0, 99), st.booleans())
 def test_any_order_is_decided_as_by_running_all(
-    task: AutomatonTask, seed: int, with_bos: bool
+    options: dict[str, Any], seed: int, with_bos: bool
 ) -> None:
+    task = AutomatonTask(**options)
     n = len(task.symbols)
     model = random_model(task, seed, 1.0, d_vocab=n + with_bos, d_vocab_out=n + with_bos)
     spoken = [place for place in task.asked or () if any(
@@ -192,7 +194,10 @@ def test_any_order_is_decided_as_by_running_all(
 
 @settings(deadline=None, max_examples=8)
 @given(placed(answers=True), st.integers(0, 99))
-def test_answers_to_whole_strings_and_to_their_beginnings(task: AutomatonTask, seed: int) -> None:
+def test_answers_to_whole_strings_and_to_their_beginnings(
+    options: dict[str, Any], seed: int
+) -> None:
+    task = AutomatonTask(**options)
     model = random_model(task, seed, 1.0, d_vocab_out=4)
     if any(len(brute(model, task, place)) for place in task.asked or ()):
         check(certify_language(model, task), model, task)
