@@ -25,7 +25,7 @@ from tests.certify.oracles import (
 from tests.certify.proofs.changed import SPACE, STRING
 from tests.certify.proofs.common import unpacked
 from tl_dyck.certify import PerturbationSpace, check_edits
-from tl_dyck.certify.check_edits import Affine, Edits, OneLayer, SameEnd, gelu
+from tl_dyck.certify.check_edits import Affine, Edits, OneLayer, SameEnd, gelu, wins
 from tl_dyck.certify.check_language import Enclosure
 from tl_dyck.certify.edit_proofs import _facts, prove_edits
 from tl_dyck.rnn import TwoLayerRNN
@@ -176,12 +176,12 @@ def test_nothing_follows_from_numbers_that_are_not_known(monkeypatch):
     """Costs beyond what floats hold, and weights that may all be 0, though the target wins."""
     made = Case(favouring(random_rnn(0), 0, 100.0), SPACE, STRING)
     group = SameEnd(made.space, made.net, made.ends()[0])
-    assert group.settled(0, made.space.all, set())
+    assert group.settled(wins(0, made.net.n_logits), made.space.all, set())
     for cost in (1e245, -1e245, np.inf, np.nan):
         costs = np.full((len(made.space.symbols[0]), 1), cost)
         assert group.least(costs, 0 * costs) == [-np.inf]
     monkeypatch.setattr(group, "weights", lambda _: Enclosure(0 * group.e.mid, 1e-3))
-    assert not group.settled(0, made.space.all, set())
+    assert not group.settled(wins(0, made.net.n_logits), made.space.all, set())
 
 
 @given(problems(), st.integers(0, 99), st.sampled_from(["none", "position"]))

@@ -12,7 +12,7 @@ from tests.certify.proofs.common import unpacked
 from tests.certify.proofs.test_check_edits import Case, holds
 from tl_dyck import construct
 from tl_dyck.certify import PerturbationSpace, Substitute, check_edits
-from tl_dyck.certify.check_edits import RAYS, Affine, SameEnd
+from tl_dyck.certify.check_edits import RAYS, Affine, SameEnd, wins
 from tl_dyck.certify.check_language import Enclosure, ProofError
 from tl_dyck.certify.edit_proofs import _facts, prove_edits
 from tl_dyck.certify.proof import NoProofError
@@ -46,7 +46,7 @@ def test_rays_hold_what_the_norm_shows_of_every_string(fields):
         made, c = Case(rnn, SPACE, STRING), rnn.config.ln_c
         for last in made.ends():
             group = SameEnd(made.space, made.net, last)
-            group.settled(0, made.space.all, set(), rays=True)
+            group.settled(wins(0, made.net.n_logits), made.space.all, set(), rays=True)
             paths = [path for path in made.paths if path[-1] == last]
             shown = norm_shows(made, made.outputs(group, paths))
             size = np.linalg.norm(shown, axis=1, keepdims=True)
