@@ -115,7 +115,7 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
         _is_wrong,
     ),
     "right nowhere": (
-        "closes no prefix right",
+        "has no prefix right",
         lambda o, call: call.startswith("truths") and _all_wrong(o, _claim(call)),
     ),
     "no proof of sets": (
