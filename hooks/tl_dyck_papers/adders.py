@@ -9,6 +9,7 @@ Knows: how those files are read, how their models compute, and how each writes a
 from __future__ import annotations
 
 import argparse
+import io
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from torch.nn.functional import gelu, rms_norm, scaled_dot_product_attention
 from tl_dyck import certify_language
 from tl_dyck.certify.language import LanguageCertificate
 from tl_dyck.kit.environment import environment
-from tl_dyck.kit.files import write_bytes, write_json
+from tl_dyck.kit.files import read_regular, write_bytes, write_json
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.tasks import AutomatonTask, addition_task
 
@@ -62,10 +63,11 @@ def read_adders(folder: Path) -> Iterator[Adder]:
     """The adders of a folder, the smallest file first; a line about any other file."""
     for file in sorted(folder.iterdir(), key=lambda each: (each.stat().st_size, each.name)):
         if file.suffix == ".npz":
-            with np.load(file, allow_pickle=False) as saved:
+            with np.load(io.BytesIO(read_regular(file)), allow_pickle=False) as saved:
                 yield _qwen(file.stem, {name: torch.tensor(saved[name]) for name in saved})
         elif file.suffix == ".pt":
-            saved = torch.load(file, map_location="cpu", weights_only=True)
+            data = io.BytesIO(read_regular(file))
+            saved = torch.load(data, map_location="cpu", weights_only=True)
             yield _low_rank(file.stem, saved["model_state"], saved["model_config"])
         elif file.name != "README.md":
             print(f"{file.name}: no file of weights that is known; it is left out")

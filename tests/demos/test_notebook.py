@@ -148,7 +148,8 @@ def test_stack_like(
     assert max(row[1] for row in trained) < 0.5
     assert "layer 1" in variation
     assert "same logits: True" in decoy
-    assert re.search(r"at closing brackets 0\.\d\d/1\.00", decoy)
+    uniform, stack = re.findall(r"head \d +\S+ +\S+ +(\S+)", decoy)  # weight at )
+    assert float(uniform) < 0.5 < float(stack) == 1.0
 
 
 @pytest.mark.filterwarnings("ignore")  # Jupyter's own

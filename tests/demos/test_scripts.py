@@ -145,7 +145,12 @@ def test_ablate_any_model(run, tmp_path, monkeypatch):
 def test_bring_your_own(run, tmp_path):
     printed = run("bring_your_own.py", 15, tmp_path)
     assert "without a vocabulary: nothing says which token id" in printed
-    for what in ("AttentionVariation(", "StackLikeness(", "HeadImportance(mean", "Certificate"):
+    for what in (
+        "AttentionVariation(",
+        "Attention on the top",
+        "HeadImportance(mean",
+        "Certificate",
+    ):
         assert what in printed
     assert printed.count("BalanceViolation(beta=") == 2
     assert "LanguageCertificate" in printed

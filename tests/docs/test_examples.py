@@ -295,7 +295,7 @@ def test_an_example_is_understood(place: Path, monkeypatch: pytest.MonkeyPatch, 
     done = call(*words_of(line))
     assert done.exit_code == 0, done.output
     (asked,) = seen
-    scale = asked.get("scale", "quick")
+    scale = asked.get("scale") or "quick"
     assert scale in SUITES or scale in SCALES
     assert asked.get("paper", "wen-2023") in papers.names()
     for name in ("folder", "file"):

@@ -351,6 +351,8 @@ ELSEWHERE = {
     "tl_dyck/models/foreign.py": "here, a folder of transformers",
     "tl_dyck/models/state_dicts.py": "tensors alone: tests/models/test_arena.py",
     "tl_dyck/judge/run.py": "here, tables and records of a judgement",
+    "tl_dyck/judge/public.py": "a suite: tests/judge/test_public.py",
+    "hooks/tl_dyck_papers/adders.py": "tensors alone",
     "tl_dyck/studies/ablation.py": "here, tables of an ablation",
     "tl_dyck/runs/merge.py": "a sweep's records",
     "tl_dyck/report/sweep.py": "tensors alone",

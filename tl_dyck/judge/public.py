@@ -27,7 +27,7 @@ from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.protocol import KINDS, Case, Fact, JudgeError
 from tl_dyck.judge.suites import CODE, DEVELOPMENT, SUITES, Suite
 from tl_dyck.kit.arguments import checked
-from tl_dyck.kit.check import WrongTypeError, check_integer
+from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_integer
 from tl_dyck.kit.environment import one_thread
 from tl_dyck.kit.files import CorruptFileError, parse_json, read_regular, sha256, write_output
 from tl_dyck.kit.records import described
@@ -70,6 +70,7 @@ class SuiteFile:
         """Whether it is the file of its suite whose digest is recorded."""
         return RECORDED.get(self.suite.name) == self.digest
 
+    @checked
     def sealed(self, kind: str, seed: int) -> SealedCase:
         """One of its cases, in place of `tl_dyck.judge.cases.sealed_case`.
 
@@ -78,7 +79,9 @@ class SuiteFile:
             JudgeError: the suite has no such case.
         """
         if (kind, seed) not in self._parts:
-            raise JudgeError(f"there is no case {kind}-{seed} in {str(self.path)!r}")
+            raise JudgeError(
+                f"there is no case of kind {kind!r:.80} and seed {seed!r:.80} in {str(self.path)!r}"
+            )
         data, size, digest = self._parts[kind, seed]
         source = f"case {kind}-{seed} in {str(self.path)!r}"
         found = unpacked(data, size, source)
@@ -309,11 +312,11 @@ def cases(
 
     Raises:
         UnknownNameError: no such suite, kind of model or kind of question.
-        WrongValueError: the limit is below 1.
+        WrongValueError: the limit is below 1, or no kind or question is named.
     """
     file = suite if isinstance(suite, SuiteFile) else None
     listed = file.suite if file is not None else named_suite(suite)  # type: ignore[arg-type]
-    wanted = _names("kind of case", kinds, [*listed.sizes])
+    wanted = _names("kind", kinds, [*listed.sizes])
     asked = _names("question", questions, [*KINDS])
     most = None if limit is None else check_integer("limit", limit, 1)
     # the first of each kind, then the second of each, …
@@ -333,6 +336,8 @@ def _judged(sealed: Iterator[SealedCase], asked: Sequence[str]) -> Iterator[Judg
 
 def _names(what: str, given: str | Sequence[str] | None, known: Sequence[str]) -> list[str]:
     chosen = known if given is None else [given] if isinstance(given, str) else [*given]
+    if not chosen:
+        raise WrongValueError(f"{what}s must name at least one; None means all")
     for name in chosen:
         if name not in known:
             raise unknown_name(what, name, known)

@@ -243,8 +243,14 @@ def test_what_is_no_model_is_said_in_one_line(ask_it: Any, wrap: Any, message: s
         ({"lengths": 10**9}, "lengths must be at most 1000, got 1000000000"),
         ({"lengths": range(10**12)}, "lengths must be at most 1,000,000, got"),
         ({"lengths": range(-3, 2)}, "lengths must be at least 0"),
-        ({"lengths": 4.0}, "lengths must be an integer or a collection of integers, got 4.0"),
-        ({"lengths": "6"}, "lengths must be an integer or a collection of integers, got '6'"),
+        (
+            {"lengths": 4.0},
+            "a collection of integers or None, got 4.0",
+        ),
+        (
+            {"lengths": "6"},
+            "a collection of integers or None, got '6'",
+        ),
         ({"time_limit": math.nan}, "time_limit must be a finite number of seconds"),
         ({"n_jobs": 0}, "n_jobs must be at least 1"),
         ({"most_run": -1}, "most_run must be at least 0"),
