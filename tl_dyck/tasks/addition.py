@@ -44,13 +44,16 @@ def addition_task(
         symbols: in token order; None for the digits, then what else is written.
 
     Raises:
-        ValueError: "a", "b" and "s" are not there once each, or symbols lack one of those written.
+        ValueError: "a", "b" and "s" are not there once each, `least_first` has others, or symbols
+            lack one of those written.
     """
     digits = check_integer("digits", digits, least=1, most=_MOST_DIGITS)
     base = check_integer("base", base, least=2, most=10)
     parts = tuple(written)
     if sorted(part for part in parts if part in {"a", "b", "s"}) != ["a", "b", "s"]:
         raise WrongValueError(f"a sum is written with a, b and s, once each, not as {parts}")
+    if not {*least_first} <= {"a", "b", "s"}:
+        raise WrongValueError(f"least_first must be letters of a, b and s, got {least_first!r:.80}")
     figures = tuple(map(str, range(base)))
     places: dict[tuple[int, str], int] = {}  # of (digit, number); literals come before all digits
     fixed: list[tuple[str, int]] = []

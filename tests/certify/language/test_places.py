@@ -318,6 +318,7 @@ def test_places_that_do_not_fit_are_refused(changed: dict[str, Any], message: st
         ((1, "a+b"), "once each"),
         ((1, "aab=s"), "once each"),
         ((0,), "at least 1"),
+        ((1, "a+b=s", "as="), "letters of a, b and s"),
         ((1, "a+b=s", "s", 11), "at most 10"),
     ],
 )
