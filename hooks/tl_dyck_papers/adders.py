@@ -8,7 +8,6 @@ Knows: how those files are read, how their models compute, and how each writes a
 
 from __future__ import annotations
 
-import argparse
 import io
 import time
 from collections.abc import Callable, Iterator
@@ -23,10 +22,10 @@ from torch.nn.functional import gelu, rms_norm, scaled_dot_product_attention
 
 from tl_dyck import certify_language
 from tl_dyck.certify.language import LanguageCertificate
-from tl_dyck.kit.environment import environment
-from tl_dyck.kit.files import read_regular, write_bytes, write_json
+from tl_dyck.kit.files import read_regular
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.tasks import AutomatonTask, addition_task
+from tl_dyck_papers.published import leave, options_of
 
 _DIGITS = 10
 _DRAWN = 10_000  # sums: about as many as the board draws
@@ -273,20 +272,11 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Decide all adders of a folder, and leave a table."""
-    parser = argparse.ArgumentParser(description="Decide published adders on all sums.")
-    parser.add_argument("folder", type=Path, help="with their weights")
-    parser.add_argument("--out", type=Path, default=Path("results/adders"))
-    parser.add_argument("--until", default="signs", help="see certify_language")
-    parser.add_argument("--time-limit", type=float, help="seconds for each")
-    options = parser.parse_args()
-    rows = []
-    for adder in read_adders(options.folder):
-        rows.append(decide(adder, options.until, options.time_limit))
-        print(f"{adder.name}: {rows[-1]['status']}, {rows[-1]['seconds']:.0f} s", flush=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_json(options.out / "results.json", {"environment": environment(), "rows": rows})
-    write_bytes(options.out / "table.md", table(rows).encode())
-    print(f"{options.out / 'table.md'}")
+    what = "Decide published adders on all sums."
+    options = options_of(what, "results/adders", until="signs").parse_args()
+    adders = read_adders(options.folder)
+    found = (decide(adder, options.until, options.time_limit) for adder in adders)
+    leave(options.out, found, table)
 
 
 if __name__ == "__main__":

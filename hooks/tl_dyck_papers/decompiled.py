@@ -9,7 +9,6 @@ Knows: which languages these are, and which ids the models read.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,9 +20,8 @@ from numpy.typing import NDArray
 
 from tl_dyck import AutomatonTask, Vocabulary, adopt, certify_language
 from tl_dyck.certify.language import LanguageCertificate
-from tl_dyck.kit.environment import environment
-from tl_dyck.kit.files import write_bytes, write_json
 from tl_dyck.tasks.tables import all_strings
+from tl_dyck_papers.published import leave, options_of
 
 _END = "$"
 _MOST_RUN = 300_000  # strings that are run by transformers; a minute or two
@@ -189,23 +187,13 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Decide the models of a folder, and leave a table."""
-    parser = argparse.ArgumentParser(description="Decide published models of regular languages.")
-    parser.add_argument("folder", type=Path, help="with a folder of each model")
-    parser.add_argument("--out", type=Path, default=Path("results/decompiled"))
+    what = "Decide published models of regular languages."
+    parser = options_of(what, "results/decompiled", until="counted")
     parser.add_argument("--longest", type=int, default=20, help="prefixes, in symbols")
-    parser.add_argument("--until", default="counted", help="see certify_language")
-    parser.add_argument("--time-limit", type=float, help="seconds for each")
     options = parser.parse_args()
-    rows = []
-    for name in (name for name in LANGUAGES if (options.folder / name).is_dir()):
-        rows.append(
-            decide(options.folder, name, options.longest, options.until, options.time_limit)
-        )
-        print(f"{name}: {rows[-1]['status']}, {rows[-1]['seconds']:.0f} s", flush=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    write_json(options.out / "results.json", {"environment": environment(), "rows": rows})
-    write_bytes(options.out / "table.md", table(rows).encode())
-    print(f"{options.out / 'table.md'}")
+    names = [name for name in LANGUAGES if (options.folder / name).is_dir()]
+    how = options.longest, options.until, options.time_limit
+    leave(options.out, (decide(options.folder, name, *how) for name in names), table)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tl_dyck.kit.check import WrongValueError, check_integer, check_lengths
-from tl_dyck.tasks.tables import MOST_STATES, answer_of, check_state, moves_of
+from tl_dyck.kit.check import WrongValueError, check_lengths
+from tl_dyck.tasks.tables import MOST_STATES, answer_of, check_state, may_end, moves_of
 
 NONE = -1  # no state, no symbol
 
@@ -53,7 +53,7 @@ class PlacePrefixes:
         """The state after each string as it stands, ``[n, at least length]``; or `NONE`."""
         state = np.zeros(len(strings), dtype=np.int64)
         for symbols in strings[:, self.order].T:
-            # what does not lead on stays where it is: the last row is of `NONE`
+            # a misstep stays one: the row that is read for it here does not count
             state = np.where(state < 0, NONE, self.after[state, symbols])
         return state
 
@@ -102,12 +102,11 @@ def check_places(task: Any) -> None:
     last = length - 1 if task.answer is not None else length - 2
     every = tuple(range(last + 1)) if task.answer is None else (last,)
     asked = every if task.asked is None else check_lengths(task.asked, "asked", least=0)
-    for place in asked:
-        if check_integer("a place asked about", place) > last:
-            raise WrongValueError(
-                f"asked of {task.name} must be places of 0 to {last}, after which something is to "
-                f"be said, got {place}"
-            )
+    if max(asked, default=last) > last:
+        raise WrongValueError(
+            f"asked of {task.name} must be places of 0 to {last}, after which something is to be "
+            f"said, got {max(asked)}"
+        )
     for name, value in (
         ("places", tuple(places)),
         ("asked", tuple(sorted({*asked}))),
@@ -139,7 +138,7 @@ class _Explored:
         """
         ends: dict[Hashable, Any] = {}
         for state in self.levels[-1]:
-            if self.task.ends is None or self.task.ends(state):
+            if may_end(self.task, state):
                 ends[state] = None if self.task.answer is None else answer_of(self.task, state)
         number: dict[Any, int] = {}
         which = {state: number.setdefault(each, len(number)) for state, each in ends.items()}

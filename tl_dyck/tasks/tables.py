@@ -88,7 +88,7 @@ class Table:
                     counted[i, j] = alone
         if not np.isfinite(weight).all() or ((weight <= 0) & (after < len(known))).any():
             raise ValueError(f"the weights of {task.name} must be positive and finite")
-        ends = np.array([task.ends is None or _yes_or_no(task, "ends", state) for state in known])
+        ends = np.array([may_end(task, state) for state in known])
         with np.errstate(divide="ignore"):
             chain = Chain.of(after, np.log(weight), np.log(ends), longest)
         return cls(known, weight, counted, chain)
@@ -125,7 +125,7 @@ def all_strings(task: Any, length: int, most: int) -> NDArray[np.int64] | None:
             return None
         level = then
     if task.places is not None:
-        whole = [string for string, state in level if task.ends is None or task.ends(state)]
+        whole = [string for string, state in level if may_end(task, state)]
         return as_written(task.places, np.array(whole, dtype=np.int64).reshape(-1, length))
     rows = [*ended, *(string for string, _ in level)]
     return np.array([(*row, *(-1,) * (length - len(row))) for row in rows], dtype=np.int64)
@@ -181,6 +181,15 @@ def said_by(task: Any, name: str, *about: Any) -> Any:
             f"{name} of {task.name} fails at {', '.join(map(repr, about))}: "
             f"{type(error).__name__}: {line}"
         ) from error
+
+
+def may_end(task: Any, state: Hashable) -> bool:
+    """Whether a string may end in a state.
+
+    Raises:
+        WrongTypeError: the task's `ends` fails there, or says neither yes nor no.
+    """
+    return task.ends is None or _yes_or_no(task, "ends", state)
 
 
 def answer_of(task: Any, state: Hashable) -> int | None:
