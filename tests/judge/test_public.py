@@ -330,6 +330,27 @@ def test_the_command_makes_keeps_and_reads_it(
         assert (both.exit_code, "leave out" in both.output) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--methods", ""], "no method is named"),
+        (["--methods", "zero-ablatoin"], "zero-ablation"),
+        (["--methods", "chance", "--jobs", "x"], "--jobs"),
+        (["--methods", "chance", "--out", "/dev/null/x"], "/dev/null"),
+        (["nowhere.py:method"], "nowhere.py"),
+    ],
+)
+def test_what_is_wrong_is_said_before_cases_are_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TL_DYCK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(public, "sealed_case", None)
+    done = told(*words)
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+    assert "The cases are made" not in done.output
+
+
 def test_the_command_writes_a_file(tmp_path: Path) -> None:
     place = tmp_path / "mine.suite"
     sizes = ["--set", "sizes.uniform=1", "--set", "first_seed=0"]

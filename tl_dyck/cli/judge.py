@@ -78,7 +78,7 @@ def judge(
         from tl_dyck.judge.own import method_from_file
         from tl_dyck.judge.protocol import methods as known
         from tl_dyck.judge.public import SuiteFile
-        from tl_dyck.judge.run import judge_methods
+        from tl_dyck.judge.run import judge_methods, methods_asked
 
         own = "" if method is None else method_from_file(method)
         missing = () if methods is not None or own else known.unavailable()
@@ -88,10 +88,11 @@ def judge(
     if make_suite is not None:
         yield from _made(asked, make_suite, runs)
         return
-    source = _source(asked, suite, runs, salt is None and not settings)
     chosen = None if methods is None else list(names(methods))
     if own:
         chosen = [own, *(_BESIDE if chosen is None else chosen)]
+    chosen = methods_asked(chosen)  # before cases are made, which takes minutes
+    source = _source(asked, suite, runs, salt is None and not settings)
     done = judge_methods(source, out, chosen, **runs.how)
     yield from _shown(done, own)
     if isinstance(source, SuiteFile):

@@ -255,6 +255,27 @@ class JudgeJob:
         return {"facts": len(sealed.facts), "answers": len(rows)}
 
 
+def methods_asked(names: Sequence[str] | None) -> list[str]:
+    """The names, each once; None: of all methods that can be imported here.
+
+    Raises:
+        UnknownNameError: no such method.
+        JudgeError: no method is named.
+        WrongTypeError: it is a text.
+    """
+    if isinstance(names, str):
+        raise WrongTypeError(f"names must be a list of methods, such as [{names!r}]")
+    if names is None:
+        missing = methods.unavailable()
+        names = [name for name in methods.names() if name not in missing]
+    chosen = list(dict.fromkeys(names))
+    if not chosen:
+        raise JudgeError("no method is named; leave names (--methods) out to ask all")
+    for name in chosen:
+        methods.get(name)
+    return chosen
+
+
 @checked
 def judge_methods(
     suite: SuiteFile | Suite | str = "quick",
@@ -284,16 +305,7 @@ def judge_methods(
     if isinstance(suite, SuiteFile):
         source, suite = {"file": str(suite.path), "digest": suite.digest}, suite.suite
     suite = named_suite(suite)
-    if isinstance(names, str):
-        raise WrongTypeError(f"names must be a list of methods, such as [{names!r}]")
-    if names is None:
-        missing = methods.unavailable()
-        names = [name for name in methods.names() if name not in missing]
-    chosen = list(dict.fromkeys(names))
-    if not chosen:
-        raise JudgeError("no method is named; leave names (--methods) out to ask all")
-    for name in chosen:
-        methods.get(name)
+    chosen = methods_asked(names)
     path = Path(folder).absolute()  # a method may go elsewhere
     sweep = Sweep(
         common={"methods": chosen, **source} | ({"key": f"{suite.key:x}"} if suite.key else {}),
