@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.measure_install import Installed, downloads, main, why
+from tools import measure_install
+from tools.measure_install import PAGES, Installed, downloads, main, said, why
 
 
 def wheel(folder: Path, needs: str = "") -> str:
@@ -72,3 +73,31 @@ def test_what_it_prints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys)
     assert found["seconds"] > 0
     said = str(Installed(**found))
     assert said.startswith("0 MB downloaded, 1 MB on disk, 1 packages, ")
+
+
+def test_pages_say_one_number_and_a_command_writes_and_checks_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len({said(page) for page in PAGES}) == 1
+    for page in PAGES:
+        (tmp_path / page).parent.mkdir(exist_ok=True)
+        (tmp_path / page).write_bytes((measure_install.ROOT / page).read_bytes())
+    monkeypatch.setattr(measure_install, "ROOT", tmp_path)
+
+    def measured(downloaded: float | None) -> None:
+        found = Installed(1e3, downloaded, 1.0, 2.0, 80)
+        monkeypatch.setattr(measure_install, "measure", lambda source, index: found)
+
+    measured(1234.4)
+    assert main(["--check"]) == 1
+    assert capsys.readouterr().err.count(" MB, and 1,234 MB are downloaded\n") == len(PAGES)
+    assert main(["--write"]) == main(["--check"]) == 0
+    assert [said(page) for page in PAGES] == [1234.0] * len(PAGES)
+    measured(1234.4 * 1.05)  # a release of something
+    assert main(["--check"]) == 0
+    measured(None)
+    assert main(["--check"]) == 2
+    (tmp_path / PAGES[0]).write_text("the download is large")
+    measured(5.0)
+    assert main(["--write"]) == 2
+    assert "says 0 times" in capsys.readouterr().err

@@ -3,6 +3,8 @@
     python tools/measure_install.py                # this repository, PyTorch's build for the CPU
     python tools/measure_install.py --index ""     # without that index
     python tools/measure_install.py --source dist/tl_dyck-0.1.0-py3-none-any.whl --json
+    python tools/measure_install.py --write        # the download, into the pages that say it
+    python tools/measure_install.py --check        # fails if they say another by a tenth
 
 Nothing is taken from pip's cache. It needs the network, and says so in a line where there is none.
 """
@@ -27,6 +29,10 @@ from urllib.request import url2pathname
 ROOT = Path(__file__).resolve().parents[1]
 CPU = "https://download.pytorch.org/whl/cpu"
 #: What pip says where an index cannot be reached.
+#: Pages that say how much is downloaded with that index, in these words.
+PAGES = ("README.md", "docs/getting_started.md")
+_SAID = re.compile(r"(the download\s+is\s+(?:then\s+)?)(\d[\d,]*)( MB)")
+_NEAR = 0.1  # of what is said: a new release of something is no error of a page
 _UNREACHED = re.compile(r"NewConnection|NameResolution|ConnectTimeout|ProxyError|refused")
 _DOWNLOADED = re.compile(r"^\s*Downloading \S+ \(([\d.]+) (B|kB|MB|GB)\)", re.MULTILINE)
 _PROCESSED = re.compile(r"^\s*Processing (\S+\.(?:whl|tar\.gz|zip))$", re.MULTILINE)
@@ -79,10 +85,10 @@ def measure(source: str, index: str = "", more: Sequence[str] = ()) -> Installed
     """
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "empty")
-        venv.create(home, with_pip=True)
+        venv.create(home)  # without pip: the one that runs this file installs into it
         python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
         size, packages = _size(home), _packages(python)
-        command = [str(python), "-m", "pip", "install", "--no-cache-dir", source, *more]
+        command = [*_pip(python), "install", "--no-cache-dir", source, *more]
         command += ["--extra-index-url", index] if index else []
         began, used = time.perf_counter(), _used()
         run = subprocess.run(command, capture_output=True, text=True, env=_environment())
@@ -121,6 +127,11 @@ def _environment() -> dict[str, str]:
     return found | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_PROGRESS_BAR": "off"}
 
 
+def _pip(python: Path) -> list[str]:
+    """This environment's pip, for another interpreter."""
+    return [sys.executable, "-m", "pip", "--python", str(python)]
+
+
 def _used() -> float:
     """Seconds of the processor that finished children took."""
     times = os.times()
@@ -133,7 +144,7 @@ def _size(folder: Path) -> int:
 
 
 def _packages(python: Path) -> set[str]:
-    command = [str(python), "-m", "pip", "list", "--format", "json"]
+    command = [*_pip(python), "list", "--format", "json"]
     listed = subprocess.run(
         command, capture_output=True, text=True, check=True, env=_environment()
     ).stdout
@@ -148,20 +159,58 @@ def why(said: str) -> str:
     return f"nothing was measured: {lines[-1]}"
 
 
+def said(page: str) -> float:
+    """How many megabytes a page says are downloaded.
+
+    Raises:
+        NotInstalledError: it does not say so, or twice.
+    """
+    found = _SAID.findall((ROOT / page).read_text(encoding="utf-8"))
+    if len(found) != 1:
+        raise NotInstalledError(f"{page} says {len(found)} times what is downloaded")
+    return float(found[0][1].replace(",", ""))
+
+
+def write(megabytes: float) -> None:
+    """Have the pages say it."""
+    for page in PAGES:
+        said(page)
+        text = (ROOT / page).read_text(encoding="utf-8")
+        told = _SAID.sub(lambda match: f"{match[1]}{megabytes:,.0f}{match[3]}", text)
+        (ROOT / page).write_text(told, encoding="utf-8")
+
+
+def wrong(megabytes: float) -> list[str]:
+    """Pages that say another number, in words."""
+    return [
+        f"{page} says {said(page):,.0f} MB, and {megabytes:,.0f} MB are downloaded"
+        for page in PAGES
+        if abs(said(page) - megabytes) > _NEAR * megabytes
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--source", default=str(ROOT), help="what pip is given")
     parser.add_argument("--index", default=CPU, help='another index; "" for none')
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--write", action="store_true", help="into the pages that say it")
+    parser.add_argument("--check", action="store_true", help="fail if pages say another number")
     options = parser.parse_args(arguments)
     try:
         found = measure(options.source, options.index)
+        if found.downloaded is None and (options.write or options.check):
+            raise NotInstalledError("an index does not say how much is downloaded")
+        if options.write:
+            write(found.downloaded or 0)
+        lines = wrong(found.downloaded or 0) if options.check else []
     except NotInstalledError as error:
         print(error, file=sys.stderr)
         return 2
     print(json.dumps(asdict(found)) if options.json else found)
-    return 0
+    print(*lines, sep="\n", end="\n" if lines else "", file=sys.stderr)
+    return int(bool(lines))
 
 
 if __name__ == "__main__":
