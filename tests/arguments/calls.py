@@ -621,7 +621,11 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "judge.declare_method": {"*kinds": lambda: "needed", "yes": lambda: "always"},
     "judge.judge_methods": {"folder": lambda: folder() / "judge"},
     "judge.make_case": {},
-    "judge.make_suite": {"suite": lambda: tiny_suite(), "path": lambda: folder() / "a.suite"},
+    "judge.make_suite": {
+        "suite": lambda: tiny_suite(),
+        "path": lambda: folder() / "a.suite",
+        "**how": lambda: {"n_jobs": 1, "progress": False},  # no worker has to import all
+    },
     "judge.open_suite": {"path": suite_file},
     "judge.SuiteFile.sealed": {"kind": lambda: "uniform", "seed": lambda: 0},
     "judge.Judgement.sealed": {"case": lambda: "uniform-0"},

@@ -128,7 +128,7 @@ def arguments(each: Public) -> tuple[list[Any], dict[str, Any]]:
         if parameter.kind is parameter.VAR_POSITIONAL:
             rest = [own["*" + name]()] if "*" + name in own else []
         elif parameter.kind is parameter.VAR_KEYWORD:
-            continue
+            given |= own["**" + name]() if "**" + name in own else {}
         elif name in own:
             given[name] = own[name]()
         elif name == "generator" and "seed" in own:
