@@ -89,6 +89,9 @@ def test_wheel_holds_all_packages_and_nothing_else(wheel: dict[str, bytes]) -> N
     kept = [data for name, data in wheel.items() if name.startswith("tl_dyck/reference/")]
     assert len(kept) > 24
     assert sum(map(len, kept)) < 10e6  # bytes, of weights and records of 24 models
+    suites = [len(data) for name, data in wheel.items() if name.endswith(".suite")]
+    assert len(suites) == 1
+    assert sum(suites) < 15e6
 
 
 @pytest.mark.once

@@ -111,6 +111,36 @@ def test_a_judgement_from_the_file_is_that_of_making(file: SuiteFile, tmp_path: 
     )  # nothing was done
 
 
+def test_the_public_suite_comes_with_the_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its cases are those that are made, bit by bit where nothing is trained; nobody makes them."""
+    kept = public.shipped(public.SUITES["quick"])
+    assert kept is not None
+    assert kept.recorded
+    assert kept.path.stat().st_size < 15e6
+    assert {*kept.suite.cases()} == {*public.SUITES["quick"].cases()}
+    for name in ("uniform", kept.suite.first_seed), ("stack", kept.suite.first_seed + 1):
+        made = sealed_case(*name)
+        assert kept.sealed(*name).facts == made.facts
+        mine, theirs = (
+            dict(each.copy().model.named_parameters()) for each in (kept.sealed(*name), made)
+        )
+        for key, weight in mine.items():
+            torch.testing.assert_close(weight, theirs[key], rtol=1e-12, atol=1e-12)
+    few = replace(public.SUITES["quick"], sizes={"uniform": 1})
+    assert public.shipped(few) is None  # another suite of that name
+    asked: list[Any] = []
+    monkeypatch.setattr("tl_dyck.judge.run.run_sweep", lambda sweep, *_, **__: asked.append(sweep))
+    monkeypatch.setattr("tl_dyck.judge.run.load_judgement", lambda path: path)
+    monkeypatch.setattr(
+        "tl_dyck.judge.run._JUDGEMENT", type("", (), {"write": lambda *_, **__: None})
+    )
+    for how in ({}, {"backend": "dask", "address": "tcp://there:1"}):
+        judge_methods("quick", tmp_path, ["chance"], progress=False, **how)
+    assert [each.common.get("digest") for each in asked] == [kept.digest, None]
+
+
 def test_a_case_of_which_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As of some with one head; it is in the suite all the same."""
     silent = SealedCase("alone", 7, sealed_case("uniform", 0).copy(), [])

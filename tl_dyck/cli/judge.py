@@ -31,7 +31,7 @@ _Scale = Annotated[
     str | None,
     option(
         "NAME",
-        '"quick" (minutes), "full" (five times that), "edges" or "parts" (depth, features). '
+        '"quick", "full" (five times that), "edges" or "parts" (depth, features). '
         "\\[default: quick]",
         autocompletion=one_of(SUITES),
     ),
@@ -70,8 +70,8 @@ def judge(
 
     Every question about every model has an answer that is proved, or computed on every string.
     Writes [bold]judge.html[/bold], judge.md and scores.json; for your own also
-    judge.tex and cite.txt. What is already in the folder is kept. So are the cases of a suite
-    without a salt, in the folder for such files: a second judgement takes what its methods take.
+    judge.tex and cite.txt. What is already in the folder is kept. The cases of "quick" come with
+    the package; those of other suites without a salt are made once, and kept.
     """
     existing(suite)
     with busy("loading"):
@@ -142,9 +142,10 @@ def _asked(scale: str, salt: str | None, settings: list[str] | None) -> Suite:
 
 
 def _source(asked: Suite | None, path: Path | None, runs: Runs, public: bool) -> SuiteFile | Suite:
-    """Where cases come from: the file that is named; or that of a public suite, made if need be.
+    """Where cases come from: the file that is named; or that of a public suite.
 
-    It is kept on this machine, where those of a cluster would look for it in vain.
+    It comes with the package, or is made, and kept on this machine, where those of a cluster would
+    look for it in vain.
     """
     from tl_dyck.judge import public as files
     from tl_dyck.kit.files import CorruptFileError, ensure_folder
@@ -154,6 +155,8 @@ def _source(asked: Suite | None, path: Path | None, runs: Runs, public: bool) ->
     assert asked is not None  # one of the two is
     if not public or runs.backend != "loky":
         return asked
+    if (found := files.shipped(asked)) is not None:
+        return found
     place = files.kept_path(asked)
     if place.exists():
         try:

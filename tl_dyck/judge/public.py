@@ -45,8 +45,12 @@ LARGEST_SUITE = 2**29
 _CASE = "case.bin"
 _KEPT = 4  # files that a process has open at a time
 
-#: Digests of the suites' files that are recorded; made on AMD EPYC without AVX-512.
-RECORDED: dict[str, str] = {}
+#: Digests of the suites' files that are recorded; made on AMD EPYC with AVX-512.
+RECORDED: dict[str, str] = {
+    "judge-2.1/quick": "ee6a87ac82423531b141c2a4722ee5010bc373b8dc921f523e8cb43cf6b87487",
+}
+#: Where files of suites lie that come with the package.
+_SHIPPED = Path(__file__).parent / "data"
 
 
 @final
@@ -253,8 +257,18 @@ def kept_path(suite: Suite) -> Path:
     That is the folder that ``TL_DYCK_CACHE`` names, or the user's own for such things.
     """
     shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tl_dyck"
-    name = suite.name.replace("/", "-")
-    return Path(os.environ.get("TL_DYCK_CACHE") or shared) / f"{name}-{CODE}.suite"
+    return Path(os.environ.get("TL_DYCK_CACHE") or shared) / _file_name(suite)
+
+
+def shipped(suite: Suite) -> SuiteFile | None:
+    """The file of a suite that comes with the package, where one does."""
+    place = _SHIPPED / _file_name(suite)
+    found = open_suite(place) if place.exists() else None
+    return found if found is not None and found.suite == suite else None
+
+
+def _file_name(suite: Suite) -> str:
+    return f"{suite.name.replace('/', '-')}-{CODE}.suite"
 
 
 # --- cases, one by one ----------------------------------------------------------------------------

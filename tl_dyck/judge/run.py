@@ -17,7 +17,7 @@ from tl_dyck.judge.code import code_digest
 from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.papers import citation, scores_figure, scores_latex
 from tl_dyck.judge.protocol import COLUMNS, CONTROLS, JudgeError, methods
-from tl_dyck.judge.public import SuiteFile, named_suite, opened
+from tl_dyck.judge.public import SuiteFile, named_suite, opened, shipped
 from tl_dyck.judge.scores import ask, oracle_rows, score_table
 from tl_dyck.judge.suites import CODE, Suite
 from tl_dyck.kit.arguments import checked
@@ -291,6 +291,7 @@ def judge_methods(
 
     Args:
         suite: a key of `SUITES`, or one of your own, or one whose cases are read, see `open_suite`.
+            Those of "quick" come with the package, and are read.
         folder: where to put everything.
         names: of methods; None for all that can be imported here, see `Registry.unavailable`.
         **how: n_jobs, backend, address, retry_failed, progress, … as for `run_sweep`.
@@ -301,11 +302,14 @@ def judge_methods(
         WrongTypeError: `suite` or `names` is something else.
         FailedRunsError: a method raised, or a case could not be made; the others are done.
     """
+    chosen = methods_asked(names)
     source: dict[str, str] = {}
+    if not isinstance(suite, SuiteFile):
+        suite = named_suite(suite)
+        if how.get("backend", "loky") == "loky":  # elsewhere the package may lie elsewhere
+            suite = shipped(suite) or suite
     if isinstance(suite, SuiteFile):
         source, suite = {"file": str(suite.path), "digest": suite.digest}, suite.suite
-    suite = named_suite(suite)
-    chosen = methods_asked(names)
     path = Path(folder).absolute()  # a method may go elsewhere
     sweep = Sweep(
         common={"methods": chosen, **source} | ({"key": f"{suite.key:x}"} if suite.key else {}),
