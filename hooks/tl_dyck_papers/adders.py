@@ -12,6 +12,7 @@ import io
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from tl_dyck_papers.published import leave, options_of
 
 _DIGITS = 10
 _DRAWN = 10_000  # sums: about as many as the board draws
-_SYMBOLS = [*"0123456789+=", "<PAD>", "<EOS>"]
+SYMBOLS = [*"0123456789+=", "<PAD>", "<EOS>"]
+"""Tokens of the adders whose weights are products of two matrices, in their order."""
 
 _SAID = {
     "adder_456_s43": "100 %",
@@ -67,12 +69,12 @@ def read_adders(folder: Path) -> Iterator[Adder]:
         elif file.suffix == ".pt":
             data = io.BytesIO(read_regular(file))
             saved = torch.load(data, map_location="cpu", weights_only=True)
-            yield _low_rank(file.stem, saved["model_state"], saved["model_config"])
+            yield low_rank(file.stem, saved["model_state"], saved["model_config"])
         elif file.name != "README.md":
             print(f"{file.name}: no file of weights that is known; it is left out")
 
 
-def _multiplied(saved: dict[str, Tensor]) -> dict[str, Tensor]:
+def multiplied(saved: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights that products of two matrices come to, by their names in a bridge."""
 
     def product(of: str) -> Tensor:
@@ -96,12 +98,39 @@ def _multiplied(saved: dict[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _low_rank(name: str, saved: dict[str, Tensor], options: dict[str, Any]) -> Adder:
+def low_rank_logits(weights: dict[str, Tensor], tokens: Tensor) -> Tensor:
+    """What such a model says, as its authors run it.
+
+    Args:
+        weights: as `multiplied` gives them.
+        tokens: ``[batch, place]``.
+
+    Returns:
+        ``[batch, place, token]``.
+    """
+    block, width = "blocks.0", weights["embed.weight"].shape[1]
+
+    def norm(x: Tensor, which: str) -> Tensor:
+        return rms_norm(x, (width,), weights[which], eps=1e-6)
+
+    x = weights["embed.weight"][tokens] + weights["pos_embed.weight"][: tokens.shape[1]]
+    read = norm(x, f"{block}.ln1.weight")
+    q, k, v = (read @ weights[f"{block}.attn.{each}.weight"].T for each in "qkv")
+    z = scaled_dot_product_attention(q, k, v, is_causal=True)
+    x = x + z @ weights[f"{block}.attn.o.weight"].T
+    hidden = gelu(norm(x, f"{block}.ln2.weight") @ weights[f"{block}.mlp.in.weight"].T)
+    x = x + hidden @ weights[f"{block}.mlp.out.weight"].T
+    return norm(x, "ln_final.weight") @ weights["unembed.weight"].T
+
+
+def low_rank(
+    name: str, saved: dict[str, Tensor], options: dict[str, Any], digits: int = _DIGITS
+) -> Adder:
     """One head, learned positions, RMSNorm, an MLP; weights are products of two, tables too."""
     from transformer_lens import TransformerBridgeConfig
     from transformer_lens.model_bridge import TransformerBridge
 
-    block, weights = "blocks.0", _multiplied(saved)
+    weights = multiplied(saved)
     width = options["d_model"]
     config = TransformerBridgeConfig(
         n_layers=1,
@@ -122,24 +151,12 @@ def _low_rank(name: str, saved: dict[str, Tensor], options: dict[str, Any]) -> A
         for part, weight in bridge.state_dict().items():
             weight.copy_(weights.get(part, torch.zeros_like(weight)))  # there are no biases
 
-    def runs(tokens: Tensor) -> Tensor:
-        def norm(x: Tensor, which: str) -> Tensor:
-            return rms_norm(x, (width,), weights[which], eps=1e-6)
-
-        x = weights["embed.weight"][tokens] + weights["pos_embed.weight"][: tokens.shape[1]]
-        read = norm(x, f"{block}.ln1.weight")
-        q, k, v = (read @ weights[f"{block}.attn.{each}.weight"].T for each in "qkv")
-        z = scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + z @ weights[f"{block}.attn.o.weight"].T
-        hidden = gelu(norm(x, f"{block}.ln2.weight") @ weights[f"{block}.mlp.in.weight"].T)
-        x = x + hidden @ weights[f"{block}.mlp.out.weight"].T
-        return norm(x, "ln_final.weight") @ weights["unembed.weight"].T
-
-    task = addition_task(_DIGITS, ("a", "+", "b", "=", "s", "<EOS>"), symbols=_SYMBOLS)
+    task = addition_task(digits, ("a", "+", "b", "=", "s", "<EOS>"), symbols=SYMBOLS)
     # embedding and unembedding are one table
     tied = saved["token_emb.weight"].equal(saved["lm_head.weight"])
     size = sum(each.numel() for each in saved.values())
     size -= saved["lm_head.weight"].numel() if tied else 0
+    runs = partial(low_rank_logits, weights)
     return Adder(name, size, runs, export_rnn(bridge), task)
 
 

@@ -16,8 +16,12 @@ import torch
 from tl_dyck import build_model, certify_language, construct, get_config, load_task
 from tl_dyck.ablation import FinetuneConfig
 from tl_dyck.judge import Suite, methods
+from tl_dyck.models.hooked.installed import MAJOR
 from tl_dyck.studies import Measurement, StudyConfig
 from tl_dyck.training import TrainConfig, load_result
+from tl_dyck_papers.adders import low_rank
+
+needs_bridge = pytest.mark.skipif(MAJOR < 4, reason="TransformerLens 3 has no native bridges")
 
 DEMOS = Path(__file__).parents[2] / "demos"
 SHORT = TrainConfig(steps=20, min_steps=0, target=None)
@@ -127,6 +131,26 @@ def test_repair_max(run, tmp_path):
     for numbers in (3, 4):
         kept = json.loads((tmp_path / f"max-{numbers}-width-8.json").read_text())
         assert all(each["inputs"] == each["run"][1] > 0 for each in kept.values())
+
+
+@needs_bridge
+def test_repair_adder_gives_up_in_a_line(run, tmp_path):
+    with pytest.raises(SystemExit, match="not proved after 1 rounds; --rounds allows more"):
+        run("repair_adder.py", "--first", 10, "--steps", 2, "--rounds", 1, "--out", tmp_path)
+    assert not [*tmp_path.glob("*.pt")]
+
+
+@needs_bridge
+@pytest.mark.slow
+def test_repair_adder(run, tmp_path):
+    """What is proved is no more than what all sums, run, say; and the file is read again."""
+    printed = run("repair_adder.py", "--out", tmp_path)
+    proved = float(re.search(r"4 of 4 answers proved, least margin at least (\S+)", printed)[1])
+    assert 0 < proved <= float(re.search(r"10,000 sums run: least margin (\S+)", printed)[1])
+    (file,) = tmp_path.glob("*.pt")
+    saved = torch.load(file, weights_only=True)
+    adder = low_rank("again", saved["model_state"], saved["model_config"], digits=2)
+    assert certify_language(adder.rnn, adder.task, until="signs").status == "proved"
 
 
 def test_ablate_any_model(run, tmp_path, monkeypatch):
