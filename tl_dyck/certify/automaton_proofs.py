@@ -8,14 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tl_dyck.certify.check_automaton import FORMAT, Automaton
-from tl_dyck.certify.exact.balls import IntArray
 from tl_dyck.certify.language.automata import NOTHING, Answers
 from tl_dyck.certify.language.automaton_certificate import read_automaton
 from tl_dyck.certify.path_proofs import (
-    Recorded,
     network_facts,
     prove_paths,
     refuse_others,
@@ -27,14 +23,6 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig
 from tl_dyck.tasks import AutomatonTask
 from tl_dyck.tasks.places import PlacePrefixes, prefixes_at
-
-
-class _Automaton(Recorded, Automaton):
-    """The strings of a question."""
-
-    def as_written(self, tokens: IntArray) -> IntArray:
-        """See `Recorded`."""
-        return tokens if self.order is None else tokens[np.argsort(self.order)]
 
 
 def prove_task(
@@ -102,7 +90,7 @@ def _prove(
         facts["answers"] = None
     facts["threshold"] = threshold
     weights = weights_of(asker, facts["tokens"])
-    return prove_paths(facts, weights, asker, _Automaton, time_limit)
+    return prove_paths(facts, weights, asker, Automaton, time_limit)
 
 
 def _prove_places(
@@ -119,7 +107,7 @@ def _prove_places(
         | {"lengths": [len(each.order)], "order": each.order.tolist()}
         for each in prefixes
     ]
-    return prove_paths(facts, weights_of(asker, facts["tokens"]), asker, _Automaton, time_limit)
+    return prove_paths(facts, weights_of(asker, facts["tokens"]), asker, Automaton, time_limit)
 
 
 def _facts(config: RNNConfig, written: range, name: str) -> dict[str, Any]:

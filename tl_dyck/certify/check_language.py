@@ -108,10 +108,21 @@ class Enclosure:
         self.mid = np.asarray(mid, dtype=np.float64)
         WORK.spend(CALL // 4 + 20 * self.mid.size, self.mid.size)
         self.rad = np.zeros(self.mid.shape) + rad  # of the same shape
-        self.size = (abs(self.mid) + self.rad) * GROW  # an upper bound of the absolute value
-        # 2 u: of this line's two roundings
-        self.low = self.mid - self.rad * GROW - 2 * U * self.size - TINY
-        self.high = self.mid + self.rad * GROW + 2 * U * self.size + TINY
+
+    @property
+    def size(self):
+        """An upper bound of the absolute value."""
+        return (abs(self.mid) + self.rad) * GROW
+
+    @property
+    def low(self):
+        """The least that a number may be; 2 u: of this line's two roundings."""
+        return self.mid - self.rad * GROW - 2 * U * self.size - TINY
+
+    @property
+    def high(self):
+        """The largest."""
+        return self.mid + self.rad * GROW + 2 * U * self.size + TINY
 
     def __getitem__(self, index):
         return Enclosure(self.mid[index], self.rad[index])
@@ -134,8 +145,24 @@ def dot(how, a, b):
     WORK.spend(CALL + 4 * math.prod(sizes.values()), math.prod(sizes[i] for i in out))
     n = 2 + math.prod(sizes[i] for i in set(left + right) - set(out))
     gamma, size = n * U / (1 - n * U), abs(b.mid)  # Higham 2002, §3.1
-    rad = np.einsum(how, abs(a.mid), b.rad + gamma * size) + np.einsum(how, a.rad, b.size)
-    return Enclosure(np.einsum(how, a.mid, b.mid), rad * GROW + TINY)
+    rad = product(how, abs(a.mid), b.rad + gamma * size) + product(how, a.rad, b.size)
+    return Enclosure(product(how, a.mid, b.mid), rad * GROW + TINY)
+
+
+def product(how, a, b):
+    """An einsum that sums over what arrays share and the result lacks, by products of matrices."""
+    left, right, out = how.replace("->", ",").split(",")
+    rows, columns = ([x for x in y if x not in z] for y, z in ((left, right), (right, left)))
+    both, summed = ([x for x in left if x in right and (x in out) is y] for y in (True, False))
+    sizes = dict(zip(left + right, a.shape + b.shape, strict=True))
+
+    def laid_out(array, axes, *parts):
+        shape = [math.prod(sizes[x] for x in part) for part in (both, *parts)]
+        return array.transpose([axes.index(x) for x in sum(parts, both)]).reshape(shape)
+
+    found = laid_out(a, left, rows, summed) @ laid_out(b, right, summed, columns)
+    axes = both + rows + columns
+    return found.reshape([sizes[x] for x in axes]).transpose([axes.index(x) for x in out])
 
 
 def exponential(x, top=None):
