@@ -244,7 +244,10 @@ class Paths:
         A node is 2 (level · size + state); 1 more where the string has ended, so that it emits
         nothing more. A run is of arcs to one node, and begins where it is said.
         """
-        none, most = len(self.symbols[0]), max((len(each.emits) for each in self.options), default=0)
+        none, most = (
+            len(self.symbols[0]),
+            max((len(each.emits) for each in self.options), default=0),
+        )
         n = 2 * sum(len(each.came) for each in self.options)
         WORK.spend(2 * CALL * len(self.options) + 200 * n * (5 + most), n * (5 + most))
         found = [np.zeros((4 + most, 0), dtype=int)]
@@ -275,20 +278,19 @@ class Paths:
 
     def ends(self):
         """Symbols that a string may end with."""
-        n = sum(len(arcs[0]) for arcs in self.arcs)
-        WORK.spend(CALL / 2 * len(self.options) + 50 * n, self.n_levels * self.size)
-        live, found = np.zeros((self.n_levels, self.size), dtype=bool), set()
-        live[-1] = self.finals  # from where a string may go on without a token
-        # backwards, so that an option's target is known before its source
-        for i in np.flatnonzero(self.all)[::-1]:
-            option = self.options[i]
-            ended = live[option.target, option.to]
-            if option.emits:
-                found.update(option.index[-1, ended].tolist())
-            else:
-                live[option.source, option.came[ended]] = True
-        alone = self.start is not None and live[0, self.origin]
-        return sorted(found | ({self.start} if alone else set()))
+        n = sum(len(source) for source, *_ in self.arcs)
+        WORK.spend(CALL * len(self.arcs) + 50 * n, 2 * self.n_levels * self.size)
+        live, found = np.zeros((self.n_levels, self.size, 2), dtype=bool), set()
+        live[-1, :, 1] = self.finals
+        live = live.ravel()
+        # backwards, through what may follow the last token
+        for source, target, _, ended, *_ in self.arcs[self.n_levels - 1 : 0 : -1]:
+            on = live[target]
+            found.update(ended[on].tolist())
+            live[source[on & (ended < 0)]] = True
+        if self.start is not None and live[2 * self.origin + 1]:
+            found.add(self.start)
+        return sorted(found - {-1})
 
     def ways(self):
         """How many strings there are, as often as they are made."""
@@ -336,10 +338,9 @@ class Paths:
             level, state = option.target, option.to[at]
         return found
 
-
     def walks(self, parts):
         """The paths of parts."""
-        return Walks(self, parts)
+        return PartWalks(self, parts)
 
     def at_once(self):
         """How many leaves are checked side by side: few enough for the memory that they take."""
@@ -352,7 +353,7 @@ def runs(numbers):
     return np.flatnonzero(np.diff(numbers, prepend=-1))
 
 
-class Walks:
+class PartWalks:
     """The paths of parts, side by side, through what is on some path of a part alone."""
 
     def __init__(self, space, parts):
@@ -386,7 +387,9 @@ class Walks:
         self.rows = 1 + len(space.symbols[0])
         self.origins = part * self.rows + (self.rows - 1 if space.start is None else space.start)
         self.steps, self.size = [], len(part)
-        for (source, target, option, _, symbols, _), (part, arc) in zip(arcs, on[::-1], strict=True):
+        for (source, target, option, _, symbols, _), (part, arc) in zip(
+            arcs, on[::-1], strict=True
+        ):
             if len(arc):
                 first = runs(part * nodes + target[arc])
                 number[part[first], target[arc[first]]] = self.size + np.arange(len(first))
@@ -574,8 +577,8 @@ class SameEnd:
 Part = collections.namedtuple("Part", "group asked allowed finals path")
 
 
-class Bounds:
-    """Bounds on parts, side by side: of the heads' outputs or, if told to, of rays."""
+class PartBounds:
+    """PartBounds on parts, side by side: of the heads' outputs or, if told to, of rays."""
 
     def __init__(self, parts, rays=False):
         (first, *_), groups = parts, [part.group for part in parts]
@@ -645,7 +648,7 @@ class Bounds:
             # of one head the sign can be had without a gap: with t = -rest no constant is left over
             at = -y.rest.mid[:, :, None]
         (n_parts, n_symbols, heads), found = self.e.mid.shape, []
-        # numbers for each row of all parts; few enough at once that they stay in a processor's cache
+        # numbers for each row of all parts; so few at once that they stay in a processor's cache
         room = n_parts * (n_symbols * heads * (1 if heads == 1 else 2**heads) + 1)
         step = max(1, CACHE // room)
         for first in range(0, at.shape[1], step):
@@ -672,7 +675,7 @@ class Bounds:
         return least.reshape(len(least), -1, self.ends.shape[1]).min(2)
 
     def range(self, y):
-        """Bounds of numbers, and what they are near the string that is named."""
+        """PartBounds of numbers, and what they are near the string that is named."""
         at = np.einsum("bkne,bne->bk", y.slope.mid, self.near) + y.rest.mid
         return self.below(y), -self.below(y.times(Enclosure(-np.ones(at.shape)))), at
 
@@ -715,9 +718,9 @@ class Bounds:
         if self.net.c["act_fn"] == "relu":
             slope, most = base.relu(low, high)
             return p.times(Enclosure(slope)).plus(Enclosure(most / 2, most / 2 * GROW))
-        # one of few numbers, so that other parts may know its GELU: a power of 2, near a 64th of
-        # the range
-        step = 2.0 ** np.floor(np.log2(high - low) - 6)
+        # one of few numbers, so that other parts may know its GELU: so many of a power of 2 that is
+        # about a 50th of the range
+        step = 2.0 ** np.floor(np.log2(high - low) - 5)
         at = np.where(step > 0, np.rint(at / step) * step, at)
         # where the range is nan, any point: the rest becomes nan and settles nothing
         at = np.nan_to_num(np.clip(at, low, high))
@@ -781,7 +784,7 @@ def check(facts, arrays, kind=Edits):
 
 def forest(space, nodes, leaves):
     """Check the trees of a space, which are next; how many leaves are still to be reckoned with."""
-    net, groups, batch, most = space.network, {}, [], 1
+    net, groups, batch = space.network, {}, []
     for target in space.questions():
         asked = space.asks(target, net.n_logits)
         need(len(asked[0]), "nothing is asked: it has one logit, which has no rival")
@@ -797,8 +800,8 @@ def forest(space, nodes, leaves):
                     named = {next(nodes) for _ in range(next(nodes))}
                     part = Part(groups[last], asked, allowed, space.finals, space.path(named))
                     batch.append((part, step == RAYS))
-                    if len(batch) >= most:
-                        leaves, batch, most = settle(batch, leaves), [], space.at_once()
+                    if len(batch) >= space.at_once():
+                        leaves, batch = settle(batch, leaves), []
                 else:
                     # reversed, since the last is taken first: trees stand in preorder
                     todo += space.parted(allowed, step, next(nodes))[::-1]
@@ -812,12 +815,14 @@ def settle(batch, leaves):
     since = WORK.done
     for rays in (False, True):
         parts = [part for part, of_rays in batch if of_rays == rays]
-        settled = Bounds(parts, rays).settled() if parts else ()
+        settled = PartBounds(parts, rays).settled() if parts else ()
         for part, shown in zip(parts, settled, strict=True):
-            need(shown, f"not settled: strings that end with symbol {part.group.last}")
-    # the first leaf says what all will cost about, before the others are begun; then no more
-    WORK.repeat((leaves - 1) * bool(batch), since)
-    return 1 if batch else leaves
+            need(bool(shown), f"not settled: strings that end with symbol {part.group.last}")
+    if not batch:
+        return leaves
+    # the first ones say what all will cost about, before the others are begun; then no more
+    WORK.repeat(max(0, leaves / len(batch) - 1), since)
+    return 0
 
 
 if __name__ == "__main__":

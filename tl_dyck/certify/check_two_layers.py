@@ -296,7 +296,7 @@ class PrefixMargins(paths.SameEnd):
             return True
         near = near or np.flatnonzero(allowed)
         part = paths.Part(self, paths.wins(0, len(logits)), allowed, None, near)
-        self.bounds = paths.Bounds([part])
+        self.bounds = paths.PartBounds([part])
         return bool(self.bounds.settled()[0])
 
 

@@ -19,11 +19,11 @@ from tl_dyck.certify.check_edits import (
     HEADS,
     RAYS,
     Affine,
-    Bounds,
     OneLayer,
     Part,
+    PartBounds,
+    PartWalks,
     SameEnd,
-    Walks,
 )
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
@@ -70,8 +70,8 @@ def float32_where_exact(weight: Array) -> Array:
     return small if np.array_equal(small, weight) else np.ascontiguousarray(weight, dtype="<f8")
 
 
-def below_worst(bounds: Bounds) -> None:
-    """Bound the row of each part that the bound thinks least, alone: walks then are of its costs."""
+def below_worst(bounds: PartBounds) -> None:
+    """Bound what is least of each part by its bound, alone: the last walk then is of its costs."""
     y, which = bounds.wanted, np.arange(len(bounds.parts))
     worst = np.nan_to_num(bounds.below(y), nan=-np.inf).argmin(1)
     bounds.below(Affine(y.slope[which, worst][:, None], y.rest[which, worst][:, None]))
@@ -149,7 +149,8 @@ class _Trees:
 
     def trees(self) -> list[int]:
         """For each target and last symbol a tree, in preorder."""
-        found, space = [], self.space
+        space = self.space
+        found: list[int] = []
         for target in space.questions():
             asked, roots = space.asks(target, self.network.n_logits), []
             for last in space.ends():
@@ -191,7 +192,7 @@ class _Trees:
             for allowed in self.space.parted(node.part.allowed, *cut):
                 node.parts.append(_Node(node.part._replace(allowed=allowed), node.near))
 
-    def _settle(self, nodes: list[_Node]) -> list[tuple[Bounds, int, _Node]]:
+    def _settle(self, nodes: list[_Node]) -> list[tuple[PartBounds, int, _Node]]:
         """Nodes that no leaf settles, and bounds whose last walk is of what is least there."""
         for node in nodes:
             node.part = node.part._replace(path=self.space.path({*node.near}))
@@ -199,7 +200,7 @@ class _Trees:
         for leaf in self.leaves:
             if not open_:
                 break
-            bounds, others = Bounds([node.part for node in open_], leaf == RAYS), []
+            bounds, others = PartBounds([node.part for node in open_], leaf == RAYS), []
             settled = bounds.settled()
             below_worst(bounds)
             # of divisors that vary little the next bound would show less; as in `exact.region`,
@@ -216,7 +217,7 @@ class _Trees:
             open_ = others
         return done
 
-    def _cheapest(self, walks: Walks, which: int) -> list[int]:
+    def _cheapest(self, walks: PartWalks, which: int) -> list[int]:
         """The options of a part's string that cost least in the last walk, but for first ones."""
         mine = np.flatnonzero(walks.part == which)
         at = walks.ends[mine[walks.sums[walks.ends[mine], 0].argmin()]]
@@ -230,7 +231,7 @@ class _Trees:
             at = came[best]
         return [each for each in found[::-1] if not self.is_first[each]]
 
-    def _cut(self, walks: Walks, which: int) -> list[int] | None:
+    def _cut(self, walks: PartWalks, which: int) -> list[int] | None:
         """Where options differ most in cost: over which step, from which option on."""
         space, sums = self.space, walks.costs.mean(1)
         costs, times = np.zeros((2, len(space.options)))
@@ -238,8 +239,9 @@ class _Trees:
             mine = part == which
             np.add.at(costs, option[mine], sums[rows[:, mine]].sum(0))
             np.add.at(times, option[mine], 1)
-        live, found = times > 0, (-1.0, None)
+        live = times > 0
         costs[live] /= times[live]
+        found: tuple[float, list[int] | None] = (-1.0, None)
         for step in range(space.n_levels - 1):
             over = np.flatnonzero(live & (space.source <= step) & (step < space.target))
             if len(over) > 1:
