@@ -360,7 +360,7 @@ class PartWalks:
         n, size, last = len(parts), space.size, np.array([[part.group.last] for part in parts])
         allowed, arcs = np.array([part.allowed for part in parts]), space.arcs[1 : space.n_levels]
         nodes, width = 2 * size * space.n_levels, sum(len(source) for source, *_ in arcs)
-        WORK.spend(CALL * len(arcs) + 20 * n * (nodes + width), n * (nodes + width) / 4)
+        WORK.spend(CALL * len(arcs) + 20 * n * (nodes + width), n * (nodes + width))
         # [part, node]: what a path comes to, then what of that it also leads on from to the end
         reached = np.zeros((n, nodes), dtype=bool)
         start = 2 * space.origin + np.arange(2)
