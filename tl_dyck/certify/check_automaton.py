@@ -110,7 +110,7 @@ class Automaton(paths.Paths):
                 # an array
                 base.need(n <= MOST // 8, "its automaton is too large")
             self.reached.append(list(then))
-        self.lay_out(options, max(map(len, self.reached)), 0)
+        self.lay_out(options, max(map(len, self.reached)), 0, longest + 1)
         base.need(self.size * len(self.reached) <= MOST, "its automaton is too large")
 
     def questions(self):

@@ -211,10 +211,11 @@ class Paths:
         """What a file is about, one after the other."""
         yield cls(facts, network)
 
-    def lay_out(self, options, size, origin):
+    def lay_out(self, options, size, origin, n_levels):
         """Number the symbols: token, position and depth."""
         self.options, self.size, self.origin, rows = options, size, origin, {}
-        # options stand in order of their source: `walk` goes through them once, forwards
+        self.n_levels = n_levels
+        # options stand in order of their source: so those of a level stand together
         ends = [(each.source, each.target) for each in options]
         self.source, self.target = np.array(ends, dtype=int).reshape(-1, 2).T
         # no path adds up more numbers; what `least` allows for their rounding grows with it
@@ -244,10 +245,7 @@ class Paths:
         A node is 2 (level · size + state); 1 more where the string has ended, so that it emits
         nothing more. A run is of arcs to one node, and begins where it is said.
         """
-        none, most = (
-            len(self.symbols[0]),
-            max((len(each.emits) for each in self.options), default=0),
-        )
+        none, most = len(self.symbols[0]), max((len(x.emits) for x in self.options), default=0)
         n = 2 * sum(len(each.came) for each in self.options)
         WORK.spend(2 * CALL * len(self.options) + 200 * n * (5 + most), n * (5 + most))
         found = [np.zeros((4 + most, 0), dtype=int)]
@@ -267,8 +265,8 @@ class Paths:
             found += [table, ending]
         table = np.concatenate(found, axis=1)
         table = table[:, np.argsort(table[1], kind="stable")]
-        levels = np.arange(1 + max(self.target, default=0)) * 2 * self.size
-        parts = np.split(table, np.searchsorted(table[1], levels[1:]), axis=1)
+        levels = np.arange(1, self.n_levels) * 2 * self.size
+        parts = np.split(table, np.searchsorted(table[1], levels), axis=1)
         return [(*part[:4], part[4:], runs(part[1])) for part in parts]
 
     def depth(self, tokens):
@@ -387,9 +385,8 @@ class PartWalks:
         self.rows = 1 + len(space.symbols[0])
         self.origins = part * self.rows + (self.rows - 1 if space.start is None else space.start)
         self.steps, self.size = [], len(part)
-        for (source, target, option, _, symbols, _), (part, arc) in zip(
-            arcs, on[::-1], strict=True
-        ):
+        steps = zip(arcs, on[::-1], strict=True)
+        for (source, target, option, _, symbols, _), (part, arc) in steps:
             if len(arc):
                 first = runs(part * nodes + target[arc])
                 number[part[first], target[arc[first]]] = self.size + np.arange(len(first))
@@ -463,9 +460,10 @@ class Edits(Paths):
             here = np.flatnonzero(((to >= 0) & (to < shape)).all(1))
             to = np.ravel_multi_index(to[here].T, shape)
             options.append(Step(source, target, emits, here, to, kind))
-        self.lay_out(options, size, int(np.ravel_multi_index(self.zero, shape)))
         # 2 i before gap i, 2 i + 1 behind it, for the n + 1 gaps
-        self.n_levels, self.finals = 2 * len(self.x) + 2, np.ones(size, dtype=bool)
+        levels = 2 * len(self.x) + 2
+        self.lay_out(options, size, int(np.ravel_multi_index(self.zero, shape)), levels)
+        self.finals = np.ones(size, dtype=bool)
         self.all = np.ones(len(options), dtype=bool)
 
     def questions(self):
