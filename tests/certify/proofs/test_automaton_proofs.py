@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.certify.language.test_automata import SHAPES, cumulative_sum, random_model
-from tests.certify.oracles import favouring, random_rnn
+from tests.certify.oracles import random_rnn
 from tests.certify.proofs.changed import walked
 from tests.certify.proofs.common import unpacked
 from tl_dyck.certify import CertifyError, check_automaton
@@ -124,13 +124,3 @@ def test_sums_of_a_model_that_others_could_have_trained(shape):
     )
     with pytest.raises(CertifyError, match="only 'any_token' and"):
         prove_language(model, task, 4, "valid_token")
-
-
-def test_an_automaton_may_write_nothing_as_long_as_is_asked():
-    """Two strings of one token, four of two, none that is longer."""
-    after = np.array([[1, 1, -1], [2, -1, 2], [-1, -1, -1]])
-    rnn = favouring(random_rnn(2, bos_token=6, state="position"), 0, 9.0)
-    answers = Answers(after, np.array([NOTHING, 0, 0]))
-    facts, arrays = unpacked(_prove(Asker(rnn), answers, "short", 5, None).content)
-    assert facts["lengths"] == [0, 1, 2, 3, 4, 5]
-    assert "after each of 6 strings of 0 to 5 tokens" in check_automaton.check(facts, arrays)
