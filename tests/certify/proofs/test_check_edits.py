@@ -34,6 +34,7 @@ from tl_dyck.certify.check_edits import (
     PartBounds,
     PartWalks,
     SameEnd,
+    Step,
     gelu,
     wins,
 )
@@ -151,6 +152,12 @@ def test_parts_side_by_side_are_walked_each_by_itself(drawn, chosen):
     for part, strings, mine, least in zip(parts, own, costs, found, strict=True):
         sums = [mine[list(path)].sum(0) for path in strings if path[-1] == part.group.last]
         np.testing.assert_allclose(least, np.min([*sums, np.full(3, np.inf)], axis=0), atol=1e-12)
+
+
+def test_states_of_an_option_come_in_the_order_by_which_files_number_symbols():
+    """By the state that they lead to, as the page about the file says; then as they come."""
+    step = Step(0, 1, (5,), [0, 1, 2, 3], [2, 0, 2, 1])
+    assert (step.came.tolist(), step.to.tolist()) == ([1, 3, 0, 2], [0, 1, 2, 2])
 
 
 @given(cases, st.integers(0, 2**16), st.integers(0, 2**16))
