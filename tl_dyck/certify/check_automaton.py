@@ -116,10 +116,9 @@ class Automaton(paths.Paths):
     def questions(self):
         """What is asked of the strings of each length, answer by answer."""
         for length in self.lengths:
-            base.WORK.spend(200 * len(self.reached[length]) + self.target.size)
-            # the same options serve all lengths: of shorter strings those that lead further are
-            # left out
-            self.n_levels, self.all = length + 1, self.target <= length
+            base.WORK.spend(200 * len(self.reached[length]))
+            # the same options serve all lengths: those that lead further are not looked at
+            self.n_levels = length + 1
             asked = [self.answers[state] for state, _ in self.reached[length]]
             for answer in sorted(set(asked) - {None}):
                 # none, but for what follows

@@ -214,7 +214,7 @@ class Paths:
     def lay_out(self, options, size, origin, n_levels):
         """Number the symbols: token, position and depth."""
         self.options, self.size, self.origin, rows = options, size, origin, {}
-        self.n_levels = n_levels
+        self.n_levels, self.all = n_levels, np.ones(len(options), dtype=bool)
         # options stand in order of their source: so those of a level stand together
         ends = [(each.source, each.target) for each in options]
         self.source, self.target = np.array(ends, dtype=int).reshape(-1, 2).T
@@ -292,7 +292,7 @@ class Paths:
 
     def ways(self):
         """How many strings there are, as often as they are made."""
-        counts = self.counts(np.ones(len(self.options), dtype=bool))
+        counts = self.counts(self.all)
         return sum(counts[self.n_levels - 1][self.finals].sum() for _ in self.questions())
 
     def counts(self, allowed):
@@ -464,7 +464,6 @@ class Edits(Paths):
         levels = 2 * len(self.x) + 2
         self.lay_out(options, size, int(np.ravel_multi_index(self.zero, shape)), levels)
         self.finals = np.ones(size, dtype=bool)
-        self.all = np.ones(len(options), dtype=bool)
 
     def questions(self):
         """The target."""
