@@ -21,8 +21,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, rms_norm, scaled_dot_product_attention
 
-from tl_dyck import certify_language
+from tl_dyck import certify_language, prove_language
+from tl_dyck.certify import check_model
 from tl_dyck.certify.language import LanguageCertificate
+from tl_dyck.certify.proof import NoProofError
 from tl_dyck.kit.files import read_regular
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.tasks import AutomatonTask, addition_task
@@ -225,11 +227,16 @@ def generated(adder: Adder, string: tuple[int, ...]) -> tuple[str, str]:
     return prompt, task.language.to_string(tokens[0, first + 1 :])
 
 
-def decide(adder: Adder, until: str, time_limit: float | None) -> dict[str, Any]:
-    """All that is said of an adder, as JSON values."""
-    started = time.perf_counter()
+def decide(
+    adder: Adder, until: str, time_limit: float | None, folder: Path | None = None
+) -> dict[str, Any]:
+    """All that is said of an adder, as JSON values; if it is right, its proof goes to a folder."""
+    started = time.process_time()
     found = certify_language(adder.rnn, adder.task, until=until, time_limit=time_limit)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
+    proof = None
+    if folder is not None and found.status == "proved":
+        proof = prove(adder, folder, time_limit)
     wrong = [
         generated(adder, row.worst.tokens) for row in found.by_length if row.wrong and row.worst
     ]
@@ -244,6 +251,26 @@ def decide(adder: Adder, until: str, time_limit: float | None) -> dict[str, Any]
         "wrong sums": [{"prompt": prompt, "generated": said} for prompt, said in wrong],
         "least margin": [found.margin.low, found.margin.high],
         "seconds": seconds,
+        "proof": proof,
+    }
+
+
+def prove(adder: Adder, folder: Path, time_limit: float | None) -> dict[str, Any]:
+    """Write the proof that an adder is right; what it took, and to check it, in CPU seconds."""
+    started = time.process_time()
+    try:
+        proof = prove_language(adder.rnn, adder.task, time_limit=time_limit)
+    except NoProofError as error:
+        return {"said": f"not proved: {error}"}
+    written = time.process_time()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = proof.save(folder / f"{adder.name}.proof")
+    said = check_model.verdict(path)[1]
+    return {
+        "said": said,
+        "bytes": path.stat().st_size,
+        "written": written - started,
+        "checked": time.process_time() - written,
     }
 
 
@@ -262,8 +289,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     """Markdown: a row for each adder, then one for each answer."""
     text = [
         "| adder | numbers | its authors say | drawn sums that are wrong | on all 10²⁰ | a sum it "
-        "writes wrong | seconds |",
-        "|---|---|---|---|---|---|---|",
+        "writes wrong | CPU seconds | its proof |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         states = [each["status"] for each in row["answers"]]
@@ -275,7 +302,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         text.append(
             f"| {row['name']} | {row['parameters']} | {row['authors say']} | "
             f"{row['drawn wrong']} of {row['drawn']:,} | {verdict} | {shown} | "
-            f"{row['seconds']:.0f} |"
+            f"{row['seconds']:.1f} | {_proof(row['proof'])} |"
         )
     text += ["", "| adder | answer | | least margin | where it was seen |", "|---|---|---|---|---|"]
     for row in rows:
@@ -287,12 +314,21 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(text) + "\n"
 
 
+def _proof(found: dict[str, Any] | None) -> str:
+    """A proof's file in a line, or why there is none."""
+    if found is None or "bytes" not in found:
+        return found["said"] if found else ""
+    verdict = found["said"].partition(":")[0]
+    took = f"written in {found['written']:.1f} CPU seconds, checked in {found['checked']:.1f}"
+    return f"{found['bytes'] / 1000:,.0f} kB, {took}: {verdict}"
+
+
 def main() -> None:
-    """Decide all adders of a folder, and leave a table."""
+    """Decide all adders of a folder; leave a table, and the proofs of those that are right."""
     what = "Decide published adders on all sums."
     options = options_of(what, "results/adders", until="signs").parse_args()
     adders = read_adders(options.folder)
-    found = (decide(adder, options.until, options.time_limit) for adder in adders)
+    found = (decide(each, options.until, options.time_limit, options.out) for each in adders)
     leave(options.out, found, table)
 
 

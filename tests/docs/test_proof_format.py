@@ -23,7 +23,7 @@ from tests.certify.proofs.test_changed_files import CHANGES
 from tl_dyck import DyckTask, construct, prove_edits, prove_language
 
 SIZES = {"<f4": 4, "<f8": 8, "<u2": 2, "|u1": 1}
-FORMATS = {"proof/4", "agreement/1", "edits/3", "automaton/4", "two_layers/1"}
+FORMATS = {"proof/4", "agreement/1", "edits/3", "automaton/5", "two_layers/1"}
 
 
 class Refused(ValueError):
@@ -236,7 +236,7 @@ def test_trees_along_paths() -> None:
     assert arrays["W_E"].shape[0] == len(facts["tokens"]) == len(facts["texts"])
 
     facts, arrays = read(prove_language(model, TASK, 4, by="paths").content)
-    assert facts["format"] == "tl_dyck.automaton/4"
+    assert facts["format"] == "tl_dyck.automaton/5"
     asked = set()
     for string in itertools.chain(*(itertools.product(range(4), repeat=n) for n in range(1, 5))):
         state, depth = 0, 0

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.certify.proofs.common import adder as by_hand
+from tl_dyck.certify import check_model
 from tl_dyck.models.hooked import installed
+from tl_dyck.tasks import addition_task
 from tl_dyck.tasks.tables import all_strings
 from tl_dyck_papers import adders, decompiled
 
@@ -101,6 +104,23 @@ def test_an_adder_is_read_decided_and_shown(
     assert [each["status"] == "refuted" for each in row["answers"]] == wrong.tolist()
     table = adders.table([row])
     assert f"`{prompt}` gives `{said}`" in table
+
+
+def test_of_an_adder_that_is_right_a_proof_is_left(tmp_path: Path) -> None:
+    rnn, task = by_hand(1, 3), addition_task(1, base=3)
+    right = adders.Adder("mine", 3, lambda tokens: rnn(tokens).float(), rnn, task)
+    row = adders.decide(right, "signs", None, tmp_path / "out")
+    assert row["status"] == "proved"
+    path = tmp_path / "out" / "mine.proof"
+    assert check_model.verdict(path) == (True, row["proof"]["said"])
+    assert "after each of 18 strings of 4 to 5 tokens" in row["proof"]["said"]
+    assert row["proof"]["bytes"] == path.stat().st_size
+    assert "kB, written in" in adders.table([row])
+    assert adders.table([row]).splitlines()[2].endswith(": proved |")
+    # without the time for it that is said, and nothing is written
+    none = adders.prove(right, tmp_path / "none", 1e-9)
+    assert none == {"said": "not proved: none was found in 1e-09 s"}
+    assert not (tmp_path / "none").exists()
 
 
 def sums() -> list[str]:

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from tl_dyck.certify.check_automaton import FORMAT, Automaton
-from tl_dyck.certify.exact.balls import IntArray
 from tl_dyck.certify.language.automata import NOTHING, Answers
 from tl_dyck.certify.language.automaton_certificate import read_automaton
 from tl_dyck.certify.path_proofs import (
-    Recorded,
     network_facts,
     prove_paths,
     refuse_others,
@@ -27,14 +25,6 @@ from tl_dyck.language import DyckLanguage
 from tl_dyck.rnn import RNNConfig
 from tl_dyck.tasks import AutomatonTask
 from tl_dyck.tasks.places import PlacePrefixes, prefixes_at
-
-
-class _Automaton(Recorded, Automaton):
-    """The strings of a question."""
-
-    def as_written(self, tokens: IntArray) -> IntArray:
-        """See `Recorded`."""
-        return tokens if self.order is None else tokens[np.argsort(self.order)]
 
 
 def prove_task(
@@ -52,10 +42,6 @@ def prove_task(
         NoProofError: see `tl_dyck.certify.language_proofs.prove_language`.
         CertifyError: the model reads other tokens or shorter strings.
     """
-    if task.asked is not None and threshold is not None:
-        raise NoProofError(
-            f"{task.name} has places=, of which only 'any_token' has proofs; decide 'allowed'"
-        )
     network, _ = read_automaton(model, task, longest, allowed=threshold is not None)
     if network.below is not None:
         raise NoProofError("automata have proofs of one-layer models only; this one has two")
@@ -64,7 +50,7 @@ def prove_task(
         answers = Answers.of(task, longest)
         return _prove(asker, answers, task.name, longest, time_limit, threshold)
     prefixes = [prefixes_at(task, place) for place in task.asked if place < longest]
-    return _prove_places(asker, prefixes, task.name, time_limit)
+    return _prove_places(asker, prefixes, task.name, time_limit, threshold)
 
 
 def prove_brackets(
@@ -102,11 +88,15 @@ def _prove(
         facts["answers"] = None
     facts["threshold"] = threshold
     weights = weights_of(asker, facts["tokens"])
-    return prove_paths(facts, weights, asker, _Automaton, time_limit)
+    return prove_paths(facts, weights, asker, Automaton, time_limit)
 
 
 def _prove_places(
-    asker: Asker, prefixes: Sequence[PlacePrefixes], name: str, time_limit: float | None
+    asker: Asker,
+    prefixes: Sequence[PlacePrefixes],
+    name: str,
+    time_limit: float | None,
+    threshold: float | None = None,
 ) -> Proof:
     """A proof of several automata, each of which reads the places of one length in its order."""
     config = asker.rnn.config
@@ -114,12 +104,14 @@ def _prove_places(
     if not prefixes:
         raise NoProofError(f"nothing is asked: {name} has no place that short")
     facts = _facts(config, range(prefixes[0].after.shape[1]), name)
-    facts["parts"] = [
-        _moves(Answers.of_prefixes(each))
-        | {"lengths": [len(each.order)], "order": each.order.tolist()}
-        for each in prefixes
-    ]
-    return prove_paths(facts, weights_of(asker, facts["tokens"]), asker, _Automaton, time_limit)
+    facts["threshold"], facts["parts"] = threshold, []
+    for each in prefixes:
+        part = _moves(Answers.of_prefixes(each))
+        if threshold is not None:  # by state the tokens that may follow, if any may
+            part["answers"] = [np.flatnonzero(row).tolist() or None for row in each.may]
+        part |= {"lengths": [len(each.order)], "order": each.order.tolist()}
+        facts["parts"].append(part)
+    return prove_paths(facts, weights_of(asker, facts["tokens"]), asker, Automaton, time_limit)
 
 
 def _facts(config: RNNConfig, written: range, name: str) -> dict[str, Any]:

@@ -10,7 +10,8 @@ largest. Or, with a threshold: where some token may follow, the logits of those 
 it, and of the others below.
 
 *Places.* Or the file has parts, each an automaton of strings of one length n, and the order in
-which it reads their places, 0 to n - 1: each once, the last one last. What a layer without depths
+which it reads their places, 0 to n - 1: each once, the last one last. What may follow is then no
+move of it: with a threshold a state asks for a set of tokens. What a layer without depths
 computes is a sum over places, but for the query, which is the last symbol: so it is the same in
 that order, if each symbol has the position of its place.
 
@@ -32,9 +33,9 @@ else:  # copied out
     import check_edits as paths
     import check_language as base
 
-FORMAT = "tl_dyck.automaton/4"
-# without parts, without thresholds, without leaves of rays
-BEFORE = "tl_dyck.automaton/3", "tl_dyck.automaton/2", "tl_dyck.automaton/1"
+FORMAT = "tl_dyck.automaton/5"
+# without sets as answers of parts, without parts, without thresholds, without leaves of rays
+BEFORE = "tl_dyck.automaton/4", "tl_dyck.automaton/3", "tl_dyck.automaton/2", "tl_dyck.automaton/1"
 BOUND, MOST, Step = paths.BOUND, paths.MOST, paths.Step
 
 
@@ -61,9 +62,11 @@ class Automaton(paths.Paths):
         after, self.answers, written = facts["after"], facts["answers"], facts["written"]
         self.written, self.threshold = written, facts.get("threshold")
         if self.threshold is not None:
-            rows = (zip(written, row, strict=True) for row in after)
-            may_follow = (tuple(token for token, to in row if to >= 0) for row in rows)
-            self.answers = [tokens or None for tokens in may_follow]
+            sets = self.answers
+            if order is None:  # what may follow are the moves
+                rows = (zip(written, row, strict=True) for row in after)
+                sets = [[token for token, to in row if to >= 0] for row in rows]
+            self.answers = [(*each,) if each else None for each in sets]
         self.lengths, self.network, self.c = facts["lengths"], network, network.c
         self.order = order
         # -1 is no state: the token cannot come there
@@ -78,6 +81,9 @@ class Automaton(paths.Paths):
         if self.threshold is not None:
             known &= type(self.threshold) in (int, float) and abs(self.threshold) < 1e9
             known &= {*written} <= {*range(network.n_logits)}
+            known &= all(
+                type(y) is int and y in written for each in self.answers for y in each or ()
+            )
         room = self.c["n_ctx"] - (self.c["bos_token"] is not None)
         known &= "position" not in self.c["state"] or longest <= room
         base.need(known, "it has no such automaton, or too long strings")
@@ -85,8 +91,7 @@ class Automaton(paths.Paths):
             # each place once, and last the query: what attention adds up has no other order
             placed = all(type(y) is int for y in order) and sorted(order) == [*range(longest)]
             placed &= order[-1:] == [longest - 1] and self.lengths == [longest]
-            # depths are counted from left to right; what may follow is not read off such moves
-            placed &= "depth" not in self.c["state"] and self.threshold is None
+            placed &= "depth" not in self.c["state"]  # which is counted from left to right
             base.need(placed, "its places cannot be read in that order")
         # (state, depth) by level; the depth counts only where the network's embedding knows it
         self.reached, options, n = [[(0, 0)]], [], 0
@@ -105,16 +110,15 @@ class Automaton(paths.Paths):
                 # an array
                 base.need(n <= MOST // 8, "its automaton is too large")
             self.reached.append(list(then))
-        self.lay_out(options, max(map(len, self.reached)), 0)
+        self.lay_out(options, max(map(len, self.reached)), 0, longest + 1)
         base.need(self.size * len(self.reached) <= MOST, "its automaton is too large")
 
     def questions(self):
         """What is asked of the strings of each length, answer by answer."""
         for length in self.lengths:
-            base.WORK.spend(200 * len(self.reached[length]) + self.target.size)
-            # the same options serve all lengths: of shorter strings those that lead further are
-            # left out
-            self.n_levels, self.all = length + 1, self.target <= length
+            base.WORK.spend(200 * len(self.reached[length]))
+            # the same options serve all lengths: those that lead further are not looked at
+            self.n_levels = length + 1
             asked = [self.answers[state] for state, _ in self.reached[length]]
             for answer in sorted(set(asked) - {None}):
                 # none, but for what follows
@@ -149,7 +153,8 @@ class Automaton(paths.Paths):
         what = f"{ways:,} strings of {lengths} of {by}, called {str(facts['name'])[:80]!r}"
         if self.threshold is None:
             return f"the logit that its state asks for is the largest after each of {what}"
-        exactly = f"of each token, its logit is above {self.threshold} exactly if it may follow"
+        follows = "may follow" if self.order is None else "is one that its state asks for"
+        exactly = f"of each token, its logit is above {self.threshold} exactly if it {follows}"
         return f"{exactly}, after each of {what}"
 
 

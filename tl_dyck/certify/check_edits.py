@@ -43,6 +43,7 @@ little, or not at all. A leaf of the file says whether its bound is of o or of o
 what sums of so many of them can be off by.
 """
 
+import collections
 import itertools
 import math
 import sys
@@ -61,6 +62,8 @@ WORK, CALL, GELU = base.WORK, base.CALL, 120_000  # of `decimal`
 FORMAT, BEFORE = "tl_dyck.edits/3", "tl_dyck.edits/2"  # without leaves of rays
 # trees are 16-bit words: the two largest are no node. MOST: numbers held at once, 32 MiB of float64
 BOUND, RAYS, MOST = 2**16 - 1, 2**16 - 2, 2**22  # leaves whose bounds are of outputs, of rays
+# leaves side by side, so that they share calls of numpy; numbers that are worked on at once, 0.5 MB
+PARTS, CACHE = 16, 2**16
 AXES = {"W_O": "ned", "b_O": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
 # 2^heads choices of the divisors Z are tried in each bound: with four heads 16
@@ -96,14 +99,18 @@ def inverse(x):
     return Enclosure((low + high) / 2, (high - low) / 2 * GROW + 4 * U * high)
 
 
-def gelu(x):
-    """GELU and its slope at numbers: x Φ(x), Φ(x) + x φ(x); Φ - 1/2 = φ (x + x³/3 + x⁵/15 + …)."""
-    value, slope = [], []
-    WORK.spend(GELU * x.size)
+def gelu(x, known):
+    """GELU and its slope at numbers: x Φ(x), Φ(x) + x φ(x); Φ - 1/2 = φ (x + x³/3 + x⁵/15 + …).
+
+    What is found is known from then on.
+    """
+    new = {*x.tolist()} - known.keys()
+    WORK.spend(GELU * len(new), len(known) + len(new))
     with localcontext() as context:
         # digits: far more than a float64's 17, since 1/2 + φ · series cancels where x is negative
         context.prec = 50
-        for each in map(Decimal, x.tolist()):
+        for number in new:
+            each = Decimal(number)
             density = (-each * each / 2).exp() * ROOT
             term, total, n = each, Decimal(0), 1
             # terms are of one sign and shrink once n > x²: those below 1e-45 are lost in the error
@@ -113,11 +120,11 @@ def gelu(x):
                 term = term * each * each / n
             # 1 - Φ(13) = 6e-39: beyond, x Φ(x) is x or 0 up to less than that error
             below = Decimal("0.5") + density * total if abs(each) < 13 else Decimal(int(each > 0))
-            value.append(float(each * below))
-            slope.append(float(below + each * density))
+            known[number] = float(each * below), float(below + each * density)
     # of the series and of the tail; the 2 u is the rounding from decimals to float64
     error = 1e-30 * (1 + abs(x))
-    return [Enclosure(y, 2 * U * abs(np.array(y)) + error) for y in (value, slope)]
+    found = np.array([known[each] for each in x.tolist()]).reshape(-1, 2).T
+    return [Enclosure(y, 2 * U * abs(y) + error) for y in found]
 
 
 class OneLayer:
@@ -156,7 +163,7 @@ class OneLayer:
         need(known, "its network is of another kind")
         need(all(np.isfinite(x).all() for x in weights.values()), "a weight is not finite")
         self.w = {name: Enclosure(array) for name, array in weights.items()}
-        self.n_logits, self.n_heads = sizes["o"], sizes["n"]
+        self.n_logits, self.n_heads, self.gelus = sizes["o"], sizes["n"], {}
 
     def tabulate(self, tokens, positions, depths):
         """Queries, keys, values and residual streams of symbols."""
@@ -190,24 +197,25 @@ class Step:
     def __init__(self, source, target, emits, came, to, kind=-1):
         WORK.spend(CALL + 500 * len(came))
         self.source, self.target, self.emits, self.kind = source, target, emits, kind
-        # sorted by where they lead, so that `reduceat` joins what arrives at one state
         order = np.argsort(to, kind="stable")
         self.came, self.to = (np.array(each, dtype=int)[order] for each in (came, to))
-        self.goes, self.first = np.unique(self.to, return_index=True)
 
 
 class Paths:
     """Strings as paths of options."""
+
+    order = None  # in which places are read, if it is not their own
 
     @classmethod
     def parts(cls, facts, network):
         """What a file is about, one after the other."""
         yield cls(facts, network)
 
-    def lay_out(self, options, size, origin):
+    def lay_out(self, options, size, origin, n_levels):
         """Number the symbols: token, position and depth."""
         self.options, self.size, self.origin, rows = options, size, origin, {}
-        # options stand in order of their source: `walk` goes through them once, forwards
+        self.n_levels, self.all = n_levels, np.ones(len(options), dtype=bool)
+        # options stand in order of their source: so those of a level stand together
         ends = [(each.source, each.target) for each in options]
         self.source, self.target = np.array(ends, dtype=int).reshape(-1, 2).T
         # no path adds up more numbers; what `least` allows for their rounding grows with it
@@ -228,65 +236,78 @@ class Paths:
                 p = np.clip(p, 0, self.c["n_ctx"] - 1) * positions  # no string is longer
                 seen = zip(p.tolist(), q.tolist(), strict=True)
                 option.index[j] = [rows.setdefault((token, *each), len(rows)) for each in seen]
-        self.moves = np.array([len(each.came) * (2 + len(each.emits)) for each in options])
         self.symbols = np.array(list(rows), dtype=int).reshape(-1, 3).T
+        self.arcs = self.by_level()
+
+    def by_level(self):
+        """Arcs to each level: whence, where, of what option, the last symbol or -1, symbols, runs.
+
+        A node is 2 (level · size + state); 1 more where the string has ended, so that it emits
+        nothing more. A run is of arcs to one node, and begins where it is said.
+        """
+        none, most = len(self.symbols[0]), max((len(x.emits) for x in self.options), default=0)
+        n = 2 * sum(len(each.came) for each in self.options)
+        WORK.spend(2 * CALL * len(self.options) + 200 * n * (5 + most), n * (5 + most))
+        found = [np.zeros((4 + most, 0), dtype=int)]
+        for i, option in enumerate(self.options):
+            source = 2 * (option.source * self.size + option.came)
+            target = 2 * (option.target * self.size + option.to)
+            # symbols in rows, as many as the most that is emitted at once; `none` costs nothing
+            table = np.full((4 + most, len(source)), none)
+            table[:3], table[3] = [source, target, 0 * source + i], -1
+            table[4 : 4 + len(option.emits)] = option.index
+            ending = table.copy()
+            ending[1] += 1
+            if option.emits:  # what is emitted last decides with which symbol a string ends
+                ending[3] = option.index[-1]
+            else:
+                ending[0] += 1
+            found += [table, ending]
+        table = np.concatenate(found, axis=1)
+        table = table[:, np.argsort(table[1], kind="stable")]
+        levels = np.arange(1, self.n_levels) * 2 * self.size
+        parts = np.split(table, np.searchsorted(table[1], levels), axis=1)
+        return [(*part[:4], part[4:], runs(part[1])) for part in parts]
 
     def depth(self, tokens):
         """What tokens add to the depth, if the network counts it."""
         brackets = 2 * (self.c["n_types"] or 0)
         return sum(1 - 2 * (token % 2) for token in tokens if token < brackets)
 
-    def walk(self, costs, last, allowed, join=np.minimum, zero=0.0, none=math.inf):
-        """The least sum of costs, ``[S, n]``, on a path whose end has ``last`` 0, not ∞."""
-        # [state, 0: so far; 1: if it ended here, cost]
-        shape = self.size, 2, max(costs.shape[1], last.shape[1])
-        kind = float if join is np.minimum else object  # numbers of strings can be large
-        # integers of Python are slow, and grow by some bits a level
-        each = shape[2] * (6 if kind is float else 200 + self.n_levels // 4)
-        work = CALL / 2 + each * self.moves[allowed]
-        WORK.spend(float(work.sum()), self.n_levels * math.prod(shape))
-        levels = [np.full(shape, none, kind) for _ in range(self.n_levels)]
-        origin = levels[0][self.origin]
-        origin[0] = zero
-        if self.start is not None:
-            origin[0] += costs[self.start]
-            # BOS alone is a string, too, that ends with BOS
-            origin[1] = origin[0] + last[self.start]
-        for i in np.flatnonzero(allowed):
-            option = self.options[i]
-            new, there = levels[option.source][option.came], levels[option.target]
-            if option.emits:
-                going = new[:, 0] + costs[option.index].sum(0)
-                # only what is emitted last decides with which symbol a string ends
-                new = np.stack([going, going + last[option.index[-1]]], axis=1)
-            new = join.reduceat(new, option.first)
-            there[option.goes] = join(there[option.goes], new)
-        self.levels = levels
-        return join.reduce(levels[-1][self.finals, 1], axis=0)
-
     def ends(self):
         """Symbols that a string may end with."""
-        WORK.spend(
-            CALL / 2 * len(self.options) + 50 * int(self.moves.sum()), self.n_levels * self.size
-        )
-        live, found = np.zeros((self.n_levels, self.size), dtype=bool), set()
-        live[-1] = self.finals  # from where a string may go on without a token
-        # backwards, so that an option's target is known before its source
-        for i in np.flatnonzero(self.all)[::-1]:
-            option = self.options[i]
-            ended = live[option.target, option.to]
-            if option.emits:
-                found.update(option.index[-1, ended].tolist())
-            else:
-                live[option.source, option.came[ended]] = True
-        alone = self.start is not None and live[0, self.origin]
-        return sorted(found | ({self.start} if alone else set()))
+        n = sum(len(source) for source, *_ in self.arcs)
+        WORK.spend(CALL * len(self.arcs) + 50 * n, 2 * self.n_levels * self.size)
+        live, found = np.zeros((self.n_levels, self.size, 2), dtype=bool), set()
+        live[-1, :, 1] = self.finals
+        live = live.ravel()
+        # backwards, through what may follow the last token
+        for source, target, _, ended, *_ in self.arcs[self.n_levels - 1 : 0 : -1]:
+            on = live[target]
+            found.update(ended[on].tolist())
+            live[source[on & (ended < 0)]] = True
+        if self.start is not None and live[2 * self.origin + 1]:
+            found.add(self.start)
+        return sorted(found - {-1})
 
     def ways(self):
         """How many strings there are, as often as they are made."""
-        # sums for minima, 1 at the origin, costs of 0: the same walk counts paths
-        zero = np.zeros((len(self.symbols[0]), 1), dtype=object)
-        return sum(self.walk(zero, zero, self.all, np.add, 1, 0)[0] for _ in self.questions())
+        counts = self.counts(self.all)
+        return sum(counts[self.n_levels - 1][self.finals].sum() for _ in self.questions())
+
+    def counts(self, allowed):
+        """How many strings of allowed options end in each state of each level."""
+        # integers of Python are slow, and grow by some bits a level
+        levels, n = len(self.arcs), sum(len(source) for source, *_ in self.arcs)
+        WORK.spend(CALL * levels + (200 + levels // 4) * n, 4 * levels * self.size)
+        ways = np.zeros(2 * levels * self.size, dtype=object)
+        ways[2 * self.origin] = 1
+        # BOS alone is a string, too, that ends with BOS
+        ways[2 * self.origin + 1] = int(self.start is not None)
+        for source, target, option, _, _, first in self.arcs:
+            if len(first):
+                ways[target[first]] = np.add.reduceat(ways[source] * allowed[option], first)
+        return ways[1::2].reshape(levels, self.size)
 
     def parted(self, allowed, step, j):
         """Allowed options in two: of those over a step the ones before the j-th, and the others."""
@@ -304,14 +325,97 @@ class Paths:
         """Symbols of a string of options that are named, or else first of their level."""
         WORK.spend(self.n_levels * (CALL + len(self.options)))
         level, state, found = 0, self.origin, [] if self.start is None else [self.start]
+        first = np.searchsorted(self.source, np.arange(self.n_levels)).tolist()
         while level < self.n_levels - 1:
-            here = np.flatnonzero(self.source == level)
+            here = range(*first[level : level + 2])
             # any string will do: the bound holds wherever it is taken, and is only less tight
             # elsewhere
             option = self.options[next((i for i in here if i in named), here[0])]
             (at,) = np.flatnonzero(option.came == state)
             found += option.index[:, at].tolist()
             level, state = option.target, option.to[at]
+        return found
+
+    def walks(self, parts):
+        """The paths of parts."""
+        return PartWalks(self, parts)
+
+    def at_once(self):
+        """How many leaves are checked side by side: few enough for the memory that they take."""
+        width = 2 * self.size * self.n_levels + sum(len(source) for source, *_ in self.arcs)
+        return max(1, min(PARTS, MOST // 4 // width))
+
+
+def runs(numbers):
+    """Where runs of equal numbers begin."""
+    return np.flatnonzero(np.diff(numbers, prepend=-1))
+
+
+class PartWalks:
+    """The paths of parts, side by side, through what is on some path of a part alone."""
+
+    def __init__(self, space, parts):
+        n, size, last = len(parts), space.size, np.array([[part.group.last] for part in parts])
+        allowed, arcs = np.array([part.allowed for part in parts]), space.arcs[1 : space.n_levels]
+        nodes, width = 2 * size * space.n_levels, sum(len(source) for source, *_ in arcs)
+        WORK.spend(CALL * len(arcs) + 20 * n * (nodes + width), n * (nodes + width))
+        # [part, node]: what a path comes to, then what of that it also leads on from to the end
+        reached = np.zeros((n, nodes), dtype=bool)
+        start = 2 * space.origin + np.arange(2)
+        # BOS alone is a string, too, that ends with BOS
+        reached[:, start] = np.concatenate([last == last, last == space.start], axis=1)
+        may = []
+        for source, target, option, ended, _, first in arcs:
+            may.append(reached[:, source] & allowed[:, option] & ((ended < 0) | (ended == last)))
+            if len(first):
+                reached[:, target[first]] = np.logical_or.reduceat(may[-1], first, axis=1)
+        ends = nodes - 2 * size + 2 * np.arange(size) + 1
+        live = np.zeros_like(reached)
+        live[:, ends] = reached[:, ends] & [part.finals for part in parts]
+        on = []
+        for (source, target, *_), each in zip(arcs[::-1], may[::-1], strict=True):
+            part, arc = np.nonzero(each & live[:, target])
+            live[part, source[arc]] = True
+            on.append((part, arc))
+        # nodes are numbered in the order in which paths come to them
+        number = np.zeros(reached.shape, dtype=int)
+        part, at = np.nonzero(live[:, start])
+        number[part, start[at]] = np.arange(len(part))
+        # a row of costs for each part and symbol, and for each part one more, of 0
+        self.rows = 1 + len(space.symbols[0])
+        self.origins = part * self.rows + (self.rows - 1 if space.start is None else space.start)
+        self.steps, self.size = [], len(part)
+        steps = zip(arcs, on[::-1], strict=True)
+        for (source, target, option, _, symbols, _), (part, arc) in steps:
+            if len(arc):
+                first = runs(part * nodes + target[arc])
+                number[part[first], target[arc[first]]] = self.size + np.arange(len(first))
+                rows = part * self.rows + symbols[:, arc]
+                came = number[part, source[arc]]
+                self.steps.append((self.size, came, rows, first, part, option[arc]))
+                self.size += len(first)
+        self.part, at = np.nonzero(live[:, ends])
+        self.ends = number[self.part, ends[at]]
+
+    def least(self, costs):
+        """The least sum of costs of symbols, ``[part, symbol, n]``, on a path of each part."""
+        parts, _, n = costs.shape
+        most = max((len(came) for _, came, *_ in self.steps), default=0)
+        moves = sum((1 + len(rows)) * len(came) for _, came, rows, *_ in self.steps)
+        WORK.spend(CALL * len(self.steps) + 4 * n * moves, n * (self.size + 2 * most))
+        self.costs = np.concatenate([costs, np.zeros((parts, 1, n))], axis=1).reshape(-1, n)
+        self.sums, room = np.empty((self.size, n)), np.empty((2, most, n))
+        self.sums[: len(self.origins)] = self.costs[self.origins]
+        for at, came, rows, first, *_ in self.steps:
+            # "clip" looks at no index: all are there; so it is quicker into room that is there, too
+            going, more = room[:, : len(came)]
+            self.sums.take(came, 0, going, "clip")
+            for row in rows:
+                going += self.costs.take(row, 0, more, "clip")
+            np.minimum.reduceat(going, first, out=self.sums[at : at + len(first)])
+        found, first = np.full((parts, n), math.inf), runs(self.part)
+        if len(first):
+            found[self.part[first]] = np.minimum.reduceat(self.sums[self.ends], first)
         return found
 
 
@@ -356,10 +460,10 @@ class Edits(Paths):
             here = np.flatnonzero(((to >= 0) & (to < shape)).all(1))
             to = np.ravel_multi_index(to[here].T, shape)
             options.append(Step(source, target, emits, here, to, kind))
-        self.lay_out(options, size, int(np.ravel_multi_index(self.zero, shape)))
         # 2 i before gap i, 2 i + 1 behind it, for the n + 1 gaps
-        self.n_levels, self.finals = 2 * len(self.x) + 2, np.ones(size, dtype=bool)
-        self.all = np.ones(len(options), dtype=bool)
+        levels = 2 * len(self.x) + 2
+        self.lay_out(options, size, int(np.ravel_multi_index(self.zero, shape)), levels)
+        self.finals = np.ones(size, dtype=bool)
 
     def questions(self):
         """The target."""
@@ -410,7 +514,10 @@ class Edits(Paths):
 
 
 class Affine:
-    """Numbers linear in the heads' outputs: ``slope``, [n, heads, d_head], and ``rest``, [n]."""
+    """Numbers linear in the heads' outputs, n of each part.
+
+    ``slope`` is [part, n, heads, d_head], ``rest`` [part, n].
+    """
 
     def __init__(self, slope, rest):
         self.slope, self.rest = slope, rest
@@ -424,26 +531,33 @@ class Affine:
 
     def times(self, factors):
         """Each number times one of its own."""
-        return Affine(self.slope * factors[:, None, None], self.rest * factors)
+        return Affine(self.slope * factors[..., None, None], self.rest * factors)
 
     def into(self, weights):
-        """The numbers, as a row, times a matrix."""
-        return Affine(dot("dne,dk->kne", self.slope, weights), dot("d,dk->k", self.rest, weights))
+        """The numbers of a part, as a row, times a matrix, for all or for each."""
+        how = "dk" if weights.mid.ndim == 2 else "bdk"
+        slope = dot(f"bdne,{how}->bkne", self.slope, weights)
+        return Affine(slope, dot(f"bd,{how}->bk", self.rest, weights))
+
+
+def together(each):
+    """Enclosures of one shape as one."""
+    return Enclosure(*(np.stack([getattr(x, side) for x in each]) for side in ("mid", "rad")))
 
 
 class SameEnd:
-    """The strings that end with one symbol, and bounds on a part of them."""
+    """The strings that end with one symbol."""
 
     def __init__(self, space, net, last):
-        self.space, self.net, self.r = space, net, net.r[last]
-        # ∞ for any other last symbol: no such path is the least
-        self.last = np.where(np.arange(len(space.symbols[0])) == last, 0.0, math.inf)[:, None]
+        self.space, self.net, self.last, self.r = space, net, last, net.r[last]
         # [head, symbol]
         self.scores, self.known = dot("ne,sne->ns", net.q[last], net.k), {}
 
     def weights(self, path):
-        """E of every symbol, ``[S, heads]``, where the largest on a path is 1."""
-        tops = tuple(self.scores.mid[:, path].max(1).tolist())
+        """E of every symbol, ``[S, heads]``, up to a factor for each head."""
+        tops, near = self.scores.mid.max(1), self.scores.mid[:, path].max(1)
+        # a path's largest is 1, or at least 1e-87: then all paths have the same, found once
+        tops = tuple(np.where(tops - near < 200, tops, near).tolist())
         if tops not in self.known:
             # exp(1000) is ∞ as a float64 anyhow: then nothing is settled. `decimal` would take long
             # for more
@@ -454,35 +568,53 @@ class SameEnd:
             self.known[tops] = Enclosure(*sides)
         return self.known[tops]
 
-    def settled(self, asked, allowed, edits, rays=False):
-        """Whether bounds show what is asked on all strings that the allowed options make.
 
-        They are taken of the heads' outputs or, if told to, of rays.
-        """
-        path, self.allowed, self.wanted = self.space.path(edits), allowed, None
-        self.e = total = self.weights(path)
-        # [symbols of the path, head]: attention on the named string, only to aim by
-        share = self.e.mid[path] / self.e.mid[path].sum(0)
+# strings with one end: what is asked of them, the options that they may take, where they end, and a
+# path, near which bounds are taken
+Part = collections.namedtuple("Part", "group asked allowed finals path")
+
+
+class PartBounds:
+    """PartBounds on parts, side by side: of the heads' outputs or, if told to, of rays."""
+
+    def __init__(self, parts, rays=False):
+        (first, *_), groups = parts, [part.group for part in parts]
+        self.space, self.net, self.parts = first.group.space, first.group.net, parts
+        self.walks, self.r = self.space.walks(parts), together([group.r for group in groups])
+        # [part, symbol, head]
+        self.e = together([part.group.weights(part.path) for part in parts])
         self.v, self.u = self.seen() if rays else self.net.v, None
-        self.near = np.einsum("sn,sne->ne", share, self.v.mid[path])
+        # attention on the path, only to aim by
+        near = []
+        for e, part in zip(self.e.mid, parts, strict=True):
+            share = e[part.path] / e[part.path].sum(0)
+            near.append(np.einsum("sn,sne->ne", share, self.v.mid[part.path]))
+        self.near, self.known, total = np.array(near), np.ones(len(parts), dtype=bool), self.e
         if rays:
             # rounding must not make it longer than 1, or u·Px could be larger than |Px|
-            u = self.near / np.sqrt((self.near**2).sum()) * (1 - 1e-12)  # no longer than 1
-            self.u, self.near = Enclosure(u), u / (u**2).sum()
-            along = dot("sne,ne->sn", self.v, self.u)
+            size = np.sqrt((self.near**2).sum((1, 2), keepdims=True))
+            u = self.near / size * (1 - 1e-12)  # no longer than 1
+            self.u, self.near = Enclosure(u), u / (u**2).sum((1, 2), keepdims=True)
+            along = dot("sne,bne->bsn", self.v, self.u)
             above = self.e * (along + Enclosure(-self.net.c["ln_c"]))
-            if not self.least(above.mid, above.rad)[0] >= 0:
-                return False  # |P x| may be below the constant
+            # elsewhere |P x| may be below the constant
+            self.known = self.least(above.mid, above.rad)[:, 0] >= 0
             total = self.e * along
         # the largest sum is minus the least of what is negated
         low, high = self.least(total.mid, total.rad), -self.least(-total.mid, total.rad)
-        if low[0] == math.inf:
-            return True  # there is no string
-        # [head, (least, largest)] of 1 / Z, rounded outwards
-        ends = np.transpose([(1 - 4 * U) / high, (1 + 4 * U) / np.where(low > 0, low, math.nan)])
-        self.ends = np.array(list(itertools.product(*ends)))  # [2^heads, heads] of 1 / Z
-        self.wanted = self.margins(*asked)
-        return bool((self.below(self.wanted, sign=True) > 0).all())
+        self.empty = low[:, 0] == math.inf  # there is no string
+        # [part, head, (least, largest)] of 1 / Z, rounded outwards
+        ends = [(1 - 4 * U) / high, (1 + 4 * U) / np.where(low > 0, low, math.nan)]
+        which = np.array(list(itertools.product((0, 1), repeat=low.shape[1])))
+        # [part, 2^heads, heads] of 1 / Z
+        self.ends = np.stack(ends, 2)[:, np.arange(low.shape[1]), which]
+
+    def settled(self):
+        """Whether bounds show what is asked on all strings of each part."""
+        asked = [part.asked for part in self.parts]
+        self.wanted = self.margins(*(np.stack(each) for each in zip(*asked, strict=True)))
+        shown = (self.below(self.wanted, sign=True) > 0).all(1)
+        return self.known & (self.empty | shown)
 
     def seen(self):
         """P (W_O v + b_O) of symbols: of one head all that LN_C shows where it divides by |P x|."""
@@ -494,7 +626,7 @@ class SameEnd:
         return net.rays
 
     def least(self, mid, rad):
-        """No more than the least sum of costs on a path, ``[n]``; -∞ if a cost is not known."""
+        """No more than the least sum of costs on a path, ``[part, n]``; -∞ if one is not known."""
         off = self.space.additions * U / (1 - self.space.additions * U)
         # each term is lowered by its share of what the sum's rounding can be, so that the sum is
         # too low
@@ -502,70 +634,80 @@ class SameEnd:
         # finite, so that ∞ - ∞ is not met on the way; a sum of at most 1e9 others stays above
         # -1e249
         low = np.where(abs(low) < 1e240, low, -1e250)  # of what nothing is known
-        found = self.space.walk(low, self.last, self.allowed)
+        found = self.walks.least(low)
         return np.where(found > -1e249, found, -math.inf)
 
     def below(self, y, sign=False):
         """A bound of each number from below, of which only the sign may be asked for."""
-        # t of the theorem, [number, head]: the value near the string that is named
-        at = np.einsum("kne,ne->kn", y.slope.mid, self.near)
-        if sign and at.shape[1] == 1:
+        # t of the theorem, [part, number, head]: the value near the string that is named
+        at = np.einsum("bkne,bne->bkn", y.slope.mid, self.near)
+        if sign and at.shape[2] == 1:
             # of one head the sign can be had without a gap: with t = -rest no constant is left over
-            at = -y.rest.mid[:, None]
-        (n_symbols, heads), found = self.e.mid.shape, []
-        # numbers for each pair of a row and a choice of ends, in costs and in `walk`
-        room = n_symbols * heads + 2 * self.space.size * self.space.n_levels
-        step = max(1, MOST // (len(self.ends) * room))
-        for first in range(0, len(at), step):
+            at = -y.rest.mid[:, :, None]
+        (n_parts, n_symbols, heads), found = self.e.mid.shape, []
+        # numbers for each row of all parts; so few at once that they stay in a processor's cache
+        room = n_parts * (n_symbols * heads * (1 if heads == 1 else 2**heads) + 1)
+        step = max(1, CACHE // room)
+        for first in range(0, at.shape[1], step):
             here = slice(first, first + step)
-            slope, t = y.slope[here], Enclosure(-at[here])
+            slope, t = y.slope[:, here], Enclosure(-at[:, here])
             if self.u:  # of rays t is a multiple of u·y, else of 1
-                r = dot("sne,kne->skn", self.v, slope + t[:, :, None] * self.u)
-            else:
-                r = dot("sne,kne->skn", self.v, slope) + t
-            costs = dot("skn,pn->skp", r * self.e[:, None], self.ends)
-            # [row × choice of ends]
-            least = self.least(*(x.reshape(n_symbols, -1) for x in (costs.mid, costs.rad)))
-            found.append(least.reshape(-1, len(self.ends)).min(1))
-        middle = y.rest + dot("kn,n->k", at, np.ones(heads))
-        return (middle + Enclosure(np.concatenate(found))).low
+                slope, t = slope + t[..., None] * self.u[:, None], None
+            r = dot("sne,bkne->bskn", self.v, slope)
+            r = (r + t[:, None] if t else r) * self.e[:, :, None]
+            found.append(self.divided_sum(r))
+        middle = y.rest + dot("bkn,n->bk", at, np.ones(heads))
+        return (middle + Enclosure(np.concatenate(found, axis=1))).low
+
+    def divided_sum(self, r):
+        """The least of Σ_h r_h / Z_h on a path, at the worst of all ends of Z."""
+        if r.mid.shape[3] == 1:  # a sum over one Z is worst where Z is, whatever the path
+            least = self.least(r.mid[..., 0], r.rad[..., 0])
+            ends = least[:, :, None] * self.ends[:, None, :, 0]
+            return (ends - 2 * U * abs(ends) - base.TINY).min(2)
+        costs = dot("bskn,bpn->bskp", r, self.ends)
+        shape = (*costs.mid.shape[:2], -1)
+        # [part, row × choice of ends]
+        least = self.least(costs.mid.reshape(shape), costs.rad.reshape(shape))
+        return least.reshape(len(least), -1, self.ends.shape[1]).min(2)
 
     def range(self, y):
-        """Bounds of numbers, and what they are near the string that is named."""
-        at = np.einsum("kne,ne->k", y.slope.mid, self.near) + y.rest.mid
-        return self.below(y), -self.below(y.times(Enclosure(np.full(len(at), -1.0)))), at
+        """PartBounds of numbers, and what they are near the string that is named."""
+        at = np.einsum("bkne,bne->bk", y.slope.mid, self.near) + y.rest.mid
+        return self.below(y), -self.below(y.times(Enclosure(-np.ones(at.shape)))), at
 
     def norm(self, x, more):
         """For u = P x: u, what it is near, how far from there it is at most; √(|u|² + more)."""
-        u = x.into(centre(len(x.rest.mid)))
+        u = x.into(centre(x.rest.mid.shape[1]))
         low, high, at = self.range(u)
-        moved, size = np.maximum(high - at, at - low), np.sqrt((at**2).sum() + more) * (1 + 1e-12)
+        size = np.sqrt((at**2).sum(1, keepdims=True) + more) * (1 + 1e-12)
+        moved = np.maximum(high - at, at - low)
         # |u - a|² / 2R; the 1e-11 covers that R is only rounded and made larger by 1e-12
-        gap = ((moved**2).sum() + 1e-11 * size**2) / (2 * size) * GROW
+        gap = ((moved**2).sum(1, keepdims=True) + 1e-11 * size**2) / (2 * size) * GROW
         # a·u / R, and more·1 / R: √more is as it were one coordinate more, which never moves
-        tangent = u.into(at[:, None] / size).plus(Enclosure([more / size]))
+        tangent = u.into(Enclosure((at / size)[:, :, None])).plus(Enclosure(more / size))
         return u, at, moved, tangent.plus(Enclosure(gap / 2, gap / 2))
 
     def divided(self, x, more, floor=0.0):
         """P x / √(|P x|² + more), or over the floor if that is larger."""
         u, at, moved, size = self.norm(x, more)
-        (low,), (high,), (near,) = self.range(size)
+        low, high, near = self.range(size)  # [part, 1]
         # below the floor C 1 / max(size, C) is flat, and a tangent of 1 / size above it
-        slope = -1 / near**2 if low > floor else 0.0  # of a tangent of 1 / size
+        slope = np.where(low > floor, -1 / near**2, 0.0)  # of a tangent of 1 / size
         low, high = np.maximum((low, high), floor)
         # 1 / s - slope·s is least where its derivative is 0, at s = 1 / √-slope: 2 √-slope; it is
         # convex,
         # hence largest at an end
-        least = 2 * np.sqrt(-slope) if slope else 1 / high
-        most = max(1 / low - slope * low, 1 / high - slope * high)
+        least = np.where(slope < 0, 2 * np.sqrt(-slope), 1 / high)
+        most = np.maximum(1 / low - slope * low, 1 / high - slope * high)
         off = (most - least) / 2 * GROW + 8 * U * most
-        over = size.times(Enclosure([slope])).plus(Enclosure((most + least) / 2, off))
+        over = size.times(Enclosure(slope)).plus(Enclosure((most + least) / 2, off))
         # u / σ = u y + a (1/σ - y) + (u - a)(1/σ - y): linear, linear in 1/σ, and what is bounded
         # below
         y = 2 / (low + high)
-        off = max(1 / low - y, y - 1 / high) * GROW + 4 * U / low
+        off = np.maximum(1 / low - y, y - 1 / high) * GROW + 4 * U / low
         rest = Enclosure(at) * Enclosure(-y) + Enclosure(0 * at, moved * off)
-        return (u.times(Enclosure(np.full(len(at), y))) + over.into(at[None])).plus(rest)
+        return (u.times(Enclosure(y + 0 * at)) + over.into(Enclosure(at[:, None]))).plus(rest)
 
     def activated(self, p):
         """ReLU or GELU of numbers."""
@@ -573,6 +715,10 @@ class SameEnd:
         if self.net.c["act_fn"] == "relu":
             slope, most = base.relu(low, high)
             return p.times(Enclosure(slope)).plus(Enclosure(most / 2, most / 2 * GROW))
+        # one of few numbers, so that other parts may know its GELU: so many of a power of 2 that is
+        # about a 50th of the range
+        step = 2.0 ** np.floor(np.log2(high - low) - 5)
+        at = np.where(step > 0, np.rint(at / step) * step, at)
         # where the range is nan, any point: the rest becomes nan and settles nothing
         at = np.nan_to_num(np.clip(at, low, high))
         nearest = np.where(low * high > 0, np.minimum(abs(low), abs(high)), 0.0)
@@ -581,20 +727,23 @@ class SameEnd:
         # 0.108 ≥ |GELU''(2)| = 2 φ(2) = 0.10798…, the height of that second hill
         bend = np.where(nearest < 2, np.maximum(bend, 0.108), bend) * GROW  # |GELU''| from there on
         moved = np.maximum(high - at, at - low)
-        value, slope = gelu(at)
+        place = np.arange(at.size).reshape(at.shape)
+        value, slope = (each[place] for each in gelu(at.ravel(), self.net.gelus))
         rest = value + slope * Enclosure(-at) + Enclosure(0 * at, bend * moved**2 / 2 * GROW)
         return p.times(slope).plus(rest)
 
     def margins(self, rows, constants):
         """Rows of factors of logits, and a constant for each, times a positive number."""
-        c, w, n = self.net.c, self.net.w, len(self.r.mid)
-        w_o = (np.moveaxis(side, 2, 0) for side in (w["W_O"].mid, w["W_O"].rad))
-        x = Affine(Enclosure(*w_o), w["b_O"])
+        c, w, n, parts = self.net.c, self.net.w, self.r.mid.shape[1], len(self.parts)
+        w_o = (np.moveaxis(side, 2, 0)[None] for side in (w["W_O"].mid, w["W_O"].rad))
+        w_o = (np.repeat(side, parts, axis=0) for side in w_o)
+        nothing = Enclosure(np.zeros((parts, n)))
+        x = Affine(Enclosure(*w_o), nothing + w["b_O"])
         if self.u:
             # of a ray, o' itself, [n, one head, n], stands for W_O o + b_O
-            x = Affine(Enclosure(np.eye(n)[:, None]), Enclosure(np.zeros(n)))
+            x = Affine(Enclosure(np.repeat(np.eye(n)[None, :, None], parts, axis=0)), nothing)
         # a norm divides by √(|P x|² / n + eps) = √(|P x|² + n eps) / √n: √n is multiplied back
-        wide = root(Enclosure(float(n))) * Enclosure(np.ones(n))
+        wide = root(Enclosure(float(n))) * Enclosure(np.ones((1, n)))
         # of a ray |P x| > C was shown, so that the constant plays no part
         x = self.divided(x, 0.0, 0.0 if self.u else c["ln_c"]) if c["ln_c"] else x
         x = x.plus(self.r) if c["residual"] else x
@@ -604,16 +753,16 @@ class SameEnd:
             y = y.times(w["ln2_w"]).plus(w["ln2_b"]) if c["ln2"] == "ln" else y
             y = self.activated(y.into(w["W_in"]).plus(w["b_in"]))
             x = x + y.into(w["W_out"]).plus(w["b_out"])
-        towards = dot("do,ko->dk", w["W_U"], rows)
-        bias = dot("o,ko->k", w["b_U"], rows) + Enclosure(constants)
+        towards = dot("do,bko->bdk", w["W_U"], rows)
+        bias = dot("o,bko->bk", w["b_U"], rows) + Enclosure(constants)
         if not c["ln_final"]:
             return x.into(towards).plus(bias)
         u, _, _, size = self.norm(x, n * c["eps"])
         u = u.times(wide)
         if c["ln_final"] == "ln":
-            u, bias = u.times(w["ln_final_w"]), bias + dot("d,dk->k", w["ln_final_b"], towards)
+            u, bias = u.times(w["ln_final_w"]), bias + dot("d,bdk->bk", w["ln_final_b"], towards)
         # the margin times σ > 0: (u / σ) W + bias has the sign of u W + σ bias
-        return u.into(towards) + size.into(bias[None])
+        return u.into(towards) + size.into(bias[:, None])
 
 
 def check(facts, arrays, kind=Edits):
@@ -632,7 +781,7 @@ def check(facts, arrays, kind=Edits):
 
 def forest(space, nodes, leaves):
     """Check the trees of a space, which are next; how many leaves are still to be reckoned with."""
-    net, groups = space.network, {}
+    net, groups, batch = space.network, {}, []
     for target in space.questions():
         asked = space.asks(target, net.n_logits)
         need(len(asked[0]), "nothing is asked: it has one logit, which has no rival")
@@ -642,20 +791,35 @@ def forest(space, nodes, leaves):
                 groups[last] = SameEnd(space, net, last)
             todo = [space.all]
             while todo:
-                allowed, step, since = todo.pop(), next(nodes), WORK.done
+                allowed, step = todo.pop(), next(nodes)
                 WORK.spend(CALL)
                 if step in (BOUND, RAYS):
                     named = {next(nodes) for _ in range(next(nodes))}
-                    settled = groups[last].settled(asked, allowed, named, step == RAYS)
-                    need(settled, f"not settled: strings that end with symbol {last}")
-                    # the first leaf says what all will cost about, before the others are begun;
-                    # then no more
-                    WORK.repeat(leaves - 1, since)
-                    leaves = 1
+                    part = Part(groups[last], asked, allowed, space.finals, space.path(named))
+                    batch.append((part, step == RAYS))
+                    if len(batch) >= space.at_once():
+                        leaves, batch = settle(batch, leaves), []
                 else:
                     # reversed, since the last is taken first: trees stand in preorder
                     todo += space.parted(allowed, step, next(nodes))[::-1]
+        # the strings of the next question may have another length
+        leaves, batch = settle(batch, leaves), []
     return leaves
+
+
+def settle(batch, leaves):
+    """Check leaves; how many are still to be reckoned with."""
+    since = WORK.done
+    for rays in (False, True):
+        parts = [part for part, of_rays in batch if of_rays == rays]
+        settled = PartBounds(parts, rays).settled() if parts else ()
+        for part, shown in zip(parts, settled, strict=True):
+            need(bool(shown), f"not settled: strings that end with symbol {part.group.last}")
+    if not batch:
+        return leaves
+    # the first ones say what all will cost about, before the others are begun; then no more
+    WORK.repeat(max(0, leaves / len(batch) - 1), since)
+    return 0
 
 
 if __name__ == "__main__":

@@ -108,10 +108,11 @@ class Enclosure:
         self.mid = np.asarray(mid, dtype=np.float64)
         WORK.spend(CALL // 4 + 20 * self.mid.size, self.mid.size)
         self.rad = np.zeros(self.mid.shape) + rad  # of the same shape
-        self.size = (abs(self.mid) + self.rad) * GROW  # an upper bound of the absolute value
-        # 2 u: of this line's two roundings
-        self.low = self.mid - self.rad * GROW - 2 * U * self.size - TINY
-        self.high = self.mid + self.rad * GROW + 2 * U * self.size + TINY
+
+    # an upper bound of the absolute value; the ends, with 2 u of each line's two roundings
+    size = property(lambda self: (abs(self.mid) + self.rad) * GROW)
+    low = property(lambda self: self.mid - self.rad * GROW - 2 * U * self.size - TINY)
+    high = property(lambda self: self.mid + self.rad * GROW + 2 * U * self.size + TINY)
 
     def __getitem__(self, index):
         return Enclosure(self.mid[index], self.rad[index])
@@ -132,10 +133,21 @@ def dot(how, a, b):
     left, right, out = how.replace("->", ",").split(",")
     sizes = dict(zip(left + right, a.mid.shape + b.mid.shape, strict=True))
     WORK.spend(CALL + 4 * math.prod(sizes.values()), math.prod(sizes[i] for i in out))
-    n = 2 + math.prod(sizes[i] for i in set(left + right) - set(out))
-    gamma, size = n * U / (1 - n * U), abs(b.mid)  # Higham 2002, §3.1
-    rad = np.einsum(how, abs(a.mid), b.rad + gamma * size) + np.einsum(how, a.rad, b.size)
-    return Enclosure(np.einsum(how, a.mid, b.mid), rad * GROW + TINY)
+    # products of matrices, which are quicker: one for all that both have and the result, too
+    both, summed = ([i for i in left if i in right and (i in out) is x] for x in (True, False))
+    rows, columns = ([i for i in x if i not in y] for x, y in ((left, right), (right, left)))
+
+    def laid_out(x, axes, *parts):
+        shape = [math.prod(sizes[i] for i in part) for part in (both, *parts)]
+        return x.transpose([axes.index(i) for i in sum(parts, both)]).reshape(shape)
+
+    x, dx = (laid_out(side, left, rows, summed) for side in (a.mid, a.rad))
+    y, dy = (laid_out(side, right, summed, columns) for side in (b.mid, b.rad))
+    n, axes = 2 + math.prod(sizes[i] for i in summed), both + rows + columns
+    gamma, size = n * U / (1 - n * U), abs(y)  # Higham 2002, §3.1
+    rad = (abs(x) @ (dy + gamma * size) + dx @ (size + dy)) * GROW + TINY
+    found = (z.reshape([sizes[i] for i in axes]) for z in (x @ y, rad))
+    return Enclosure(*(z.transpose([axes.index(i) for i in out]) for z in found))
 
 
 def exponential(x, top=None):
@@ -319,9 +331,8 @@ def contents(path, most=MOST_BYTES):
     with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
         found = os.fstat(file.fileno())
         fits = stat.S_ISREG(found.st_mode) and found.st_size <= most
-        need(
-            fits, f"not an ordinary file of at most {most:,} bytes: {os.path.basename(path)!a:.80}"
-        )
+        named = f"{most:,} bytes: {os.path.basename(path)!a:.80}"
+        need(fits, f"not an ordinary file of at most {named}")
         return file.read(found.st_size)
 
 

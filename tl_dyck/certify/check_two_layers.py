@@ -84,7 +84,7 @@ def activated(x, act_fn):
     if act_fn == "relu":
         # |relu(x) - relu(y)| ≤ |x - y|
         return Enclosure(np.maximum(x.mid, 0), x.rad)
-    value = joined([paths.gelu(x.mid.ravel())[0]], x.mid.shape)
+    value = joined([paths.gelu(x.mid.ravel(), {})[0]], x.mid.shape)
     # |GELU'| is largest at √2: Φ(√2) + √2 φ(√2) = 1.1289
     return Enclosure(value.mid, (value.rad + 1.13 * x.rad) * GROW)
 
@@ -255,7 +255,12 @@ class PrefixGroup:
         self.size = max((len(first) for _, _, first in self.steps), default=1)
         self.all = np.ones(len(at), dtype=bool)
 
-    def walk(self, costs, _, allowed):
+    def walks(self, parts):
+        """The paths of one part."""
+        (part,) = parts
+        return SimpleNamespace(least=lambda costs: self.walk(costs[0], part.allowed)[None])
+
+    def walk(self, costs, allowed):
         """The least sum of costs, ``[S, n]``, on a path of allowed symbols."""
         n = sum(len(symbol) for _, symbol, _ in self.steps)
         base.WORK.spend(n * costs.shape[1] * 10 + len(self.steps) * base.CALL, n * costs.shape[1])
@@ -265,10 +270,6 @@ class PrefixGroup:
             going = self.levels[-1][source] + costs[symbol]
             self.levels.append(np.minimum.reduceat(going, first))
         return self.levels[-1].min(0)
-
-    def path(self, near):
-        """The symbols near whose values a bound is taken."""
-        return near
 
     def parted(self, allowed, i):
         """In two: of the symbols of as many brackets as the i-th the ones before it; the others."""
@@ -283,16 +284,20 @@ class PrefixMargins(paths.SameEnd):
         net, (at,) = model.second, group.symbols
         tables = {name: getattr(net, name)[at] for name in "rqkv"}
         self.w, self.model = net.w, model
-        super().__init__(group, SimpleNamespace(c=net.c, w=net.w, **tables), group.last)
+        tables |= {"c": net.c, "w": net.w, "gelus": net.gelus}
+        super().__init__(group, SimpleNamespace(**tables), group.last)
 
     def wins(self, winner, losers, allowed, near):
         """Whether bounds show that a logit is larger than others on a part."""
         logits = [winner, *losers]
         read = {"W_U": self.w["W_U"][:, logits], "b_U": self.w["b_U"][logits]}
         self.net.w = self.w | read
-        return not losers or self.settled(
-            paths.wins(0, len(logits)), allowed, near or np.flatnonzero(allowed)
-        )
+        if not losers:
+            return True
+        near = near or np.flatnonzero(allowed)
+        part = paths.Part(self, paths.wins(0, len(logits)), allowed, None, near)
+        self.bounds = paths.PartBounds([part])
+        return bool(self.bounds.settled()[0])
 
 
 def models(facts, arrays):

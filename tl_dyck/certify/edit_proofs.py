@@ -11,7 +11,6 @@ from typing import Any
 from tl_dyck.certify.check_edits import FORMAT, Edits
 from tl_dyck.certify.lattice import KEEP
 from tl_dyck.certify.path_proofs import (
-    Recorded,
     network_facts,
     prove_paths,
     refuse_others,
@@ -65,11 +64,7 @@ def prove_edits(
     refuse_others(c)
     facts = _facts(c, string, question.space, asker.target(string, target))
     weights = weights_of(asker, facts["tokens"])
-    return prove_paths(facts, weights, asker, _Edits, question.time_limit)
-
-
-class _Edits(Recorded, Edits):
-    """The space of a question."""
+    return prove_paths(facts, weights, asker, Edits, question.time_limit)
 
 
 def _facts(

@@ -5,7 +5,9 @@ Knows: where a part is parted, and near which string its bound is taken.
 
 from __future__ import annotations
 
-from functools import partial
+import bisect
+import itertools
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,14 @@ from tl_dyck.certify.check_edits import (
     RAYS,
     Affine,
     OneLayer,
+    Part,
+    PartBounds,
+    PartWalks,
     SameEnd,
 )
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.exact.balls import Array, IntArray
-from tl_dyck.certify.lattice import KEEP
-from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, searching
+from tl_dyck.certify.exact.balls import Array
+from tl_dyck.certify.proof import NoProofError, Proof, pack, searching
 from tl_dyck.certify.questions import Asker
 from tl_dyck.rnn import RNNConfig
 
@@ -66,51 +70,19 @@ def float32_where_exact(weight: Array) -> Array:
     return small if np.array_equal(small, weight) else np.ascontiguousarray(weight, dtype="<f8")
 
 
-def shown(group: Any) -> bool:
-    """Whether bounds were taken of a part, of divisors that vary little: the next would show less.
+def below_worst(bounds: PartBounds) -> None:
+    """Bound what is least of each part by its bound, alone: the last walk then is of its costs."""
+    y, which = bounds.wanted, np.arange(len(bounds.parts))
+    worst = np.nan_to_num(bounds.below(y), nan=-np.inf).argmin(1)
+    bounds.below(Affine(y.slope[which, worst][:, None], y.rest[which, worst][:, None]))
 
-    As in `exact.region`, which leaves rays where a divisor's least is a twentieth of its largest.
-    """
-    return group.wanted is not None and bool(group.ends.max() < 20 * group.ends.min())
 
-
-class Recorded:
-    """Added to `Paths`: the string of the last walk that costs least can be read off."""
-
-    def as_written(self, tokens: IntArray) -> IntArray:
-        """The tokens of a path in the order in which they stand in the string."""
-        return tokens
-
-    def walk(self: Any, costs: Array, last: Array, allowed: Array, *how: Any) -> Array:
-        """As in `Paths`."""
-        self.walked = costs, last, allowed
-        found: Array = super().walk(costs, last, allowed, *how)  # type: ignore[misc]
-        return found
-
-    def cheapest(self: Any) -> list[int]:
-        """The options of that string, but for those that are first of their level."""
-        costs, last, allowed = self.walked
-        ends = np.where(self.finals[:, None], self.levels[-1][:, 1], np.inf)
-        state, column = map(int, np.unravel_index(ends.argmin(), ends.shape))
-        costs, last = costs[:, column % costs.shape[1]], last[:, column % last.shape[1]]
-        found, level, ended = [], len(self.levels) - 1, 1
-        while level:
-            value = self.levels[level][state, ended, column]
-            steps = []
-            for i in np.flatnonzero(allowed & (self.target == level)).tolist():
-                option = self.options[i]
-                for at in np.flatnonzero(option.to == state).tolist():
-                    came, was = int(option.came[at]), 0 if option.emits else ended
-                    symbols = option.index[:, at]
-                    cost = self.levels[option.source][came, was, column] + costs[symbols].sum()
-                    cost += last[symbols[-1]] if option.emits and ended else 0.0
-                    if np.isfinite(cost):
-                        steps.append((abs(cost - value), i, came, was))
-            _, i, state, ended = min(steps)
-            level = int(self.source[i])
-            if i != np.flatnonzero(self.source == level)[0]:
-                found.append(i)
-        return found[::-1]
+def best_cut(costs: Array) -> tuple[float, int]:
+    """Where to part costs in a row, so that means differ most, as variance goes; what is gained."""
+    before, n = np.cumsum(costs)[:-1], np.arange(1, len(costs))
+    apart = before / n - (costs.sum() - before) / (len(costs) - n)
+    gain = np.nan_to_num(apart**2 * n * (len(costs) - n) / len(costs))
+    return float(gain.max()), int(gain.argmax()) + 1
 
 
 def prove_paths(
@@ -120,7 +92,7 @@ def prove_paths(
     kind: Any,
     time_limit: float | None,
 ) -> Proof:
-    """A proof of what facts ask of the strings of a kind of `Paths`, made `Recorded`.
+    """A proof of what facts ask of the strings of a kind of `Paths`.
 
     Raises:
         NoProofError: see `tl_dyck.certify.edit_proofs.prove_edits`.
@@ -136,6 +108,25 @@ def prove_paths(
     return Proof(pack(facts, {**weights, "trees": np.array(found, dtype="<u2")}), said)
 
 
+@dataclass
+class _Node:
+    """A part, what is said of it in the file, and its own parts."""
+
+    part: Part
+    near: list[int]
+    said: list[int] = field(default_factory=list)
+    parts: list[_Node] = field(default_factory=list)
+
+    def preorder(self) -> list[int]:
+        """What is said of it and of all its parts."""
+        found, todo = [], [self]
+        while todo:
+            node = todo.pop()
+            found += node.said
+            todo += node.parts[::-1]
+        return found
+
+
 class _Trees:
     """The trees of what is asked of a space."""
 
@@ -149,72 +140,125 @@ class _Trees:
     ) -> None:
         self.asker, self.deadline = asker, deadline
         self.network, self.space = network, space
-        self.groups: dict[int, Any] = {}
+        self.groups: dict[int, SameEnd] = {}
         self.sets = facts.get("threshold") is not None
         rays = self.network.n_heads == 1 and facts["config"]["ln_c"]
         self.leaves = [RAYS, BOUND] if rays else [BOUND]  # what shows more comes first
+        first = np.searchsorted(space.source, space.source)
+        self.is_first = first == np.arange(len(space.source))
 
     def trees(self) -> list[int]:
         """For each target and last symbol a tree, in preorder."""
-        found = []
-        for target in self.space.questions():
-            asked = self.space.asks(target, self.network.n_logits)
-            for last in self.space.ends():
+        space = self.space
+        found: list[int] = []
+        for target in space.questions():
+            asked, roots = space.asks(target, self.network.n_logits), []
+            for last in space.ends():
                 if last not in self.groups:
-                    self.groups[last] = SameEnd(self.space, self.network, last)
-                node = partial(self._node, asked, self.groups[last])
-                found += in_preorder(self.space.all, node, self.deadline)
+                    self.groups[last] = SameEnd(space, self.network, last)
+                part = Part(self.groups[last], asked, space.all, space.finals, None)
+                roots.append(_Node(part, []))
+            todo, n = roots[:], space.at_once()
+            while todo:
+                self.deadline.check()
+                some, todo = todo[-n:], todo[:-n]
+                self._examine(some)
+                todo += itertools.chain.from_iterable(node.parts for node in some)
+            found += itertools.chain.from_iterable(root.preorder() for root in roots)
         return found
 
-    def _node(self, asked: Asked, group: Any, allowed: Array) -> tuple[list[int], list[Array]]:
-        """What is said of a part, and its own parts."""
-        nothing = np.zeros((len(self.space.symbols[0]), 1))
-        empty = self.space.walk(nothing, group.last, allowed)[0] == np.inf
-        if empty and self.space.walk(nothing, group.last, self.space.all)[0] == np.inf:
-            return [BOUND, 0], []
-        near: list[int] = self.space.cheapest()
-        if empty:
-            return [BOUND, len(near), *near], []
+    def _examine(self, nodes: list[_Node]) -> None:
+        """Say of parts what the checker can be shown, or part them."""
+        walks = self.space.walks([node.part for node in nodes])
+        least = walks.least(np.zeros((len(nodes), len(self.space.symbols[0]), 1)))[:, 0]
+        for which, node in enumerate(nodes):
+            if least[which] == np.inf:  # it has no strings: any will do
+                node.said = [BOUND, len(node.near), *node.near]
+            else:
+                node.near = self._cheapest(walks, which)
+        nodes = [node for node in nodes if not node.said]
         for _ in range(2):  # near some string, then near the worst one by the bound
-            for leaf in self.leaves:
-                if group.settled(asked, allowed, {*near}, leaf == RAYS):
-                    return [leaf, len(near), *near], []
-                if shown(group):
-                    break
-            margins = group.wanted
-            worst = np.nan_to_num(group.below(margins), nan=-np.inf).argmin()
-            group.below(Affine(margins.slope[[worst]], margins.rest[[worst]]))
-            costs, near = self.space.walked[0], self.space.cheapest()
-            self._run(asked, near)
-        cut = self._cut(allowed, costs.mean(1))
-        if cut is None:
-            raise NoProofError(f"on {self._string(near)} the prediction is within rounding")
-        return cut, self.space.parted(allowed, *cut)
+            loose = self._settle(nodes)
+            for bounds, which, node in loose:
+                node.near = self._cheapest(bounds.walks, which)
+                self._run(node)
+            nodes = [node for *_, node in loose]
+        for bounds, which, node in loose:
+            cut = self._cut(bounds.walks, which)
+            if cut is None:
+                string = self._string(node.near)
+                raise NoProofError(f"on {string} the prediction is within rounding")
+            node.said = cut
+            for allowed in self.space.parted(node.part.allowed, *cut):
+                node.parts.append(_Node(node.part._replace(allowed=allowed), node.near))
 
-    def _cut(self, allowed: Array, costs: Array) -> list[int] | None:
+    def _settle(self, nodes: list[_Node]) -> list[tuple[PartBounds, int, _Node]]:
+        """Nodes that no leaf settles, and bounds whose last walk is of what is least there."""
+        for node in nodes:
+            node.part = node.part._replace(path=self.space.path({*node.near}))
+        open_, done = nodes, []
+        for leaf in self.leaves:
+            if not open_:
+                break
+            bounds, others = PartBounds([node.part for node in open_], leaf == RAYS), []
+            settled = bounds.settled()
+            below_worst(bounds)
+            # of divisors that vary little the next bound would show less; as in `exact.region`,
+            # which leaves rays where a divisor's least is a twentieth of its largest
+            ends = bounds.ends.max((1, 2)) < 20 * bounds.ends.min((1, 2))
+            shown = bounds.known & ends
+            for which, node in enumerate(open_):
+                if settled[which]:
+                    node.said = [leaf, len(node.near), *node.near]
+                elif shown[which] or leaf == self.leaves[-1]:
+                    done.append((bounds, which, node))
+                else:
+                    others.append(node)
+            open_ = others
+        return done
+
+    def _cheapest(self, walks: PartWalks, which: int) -> list[int]:
+        """The options of a part's string that cost least in the last walk, but for first ones."""
+        mine = np.flatnonzero(walks.part == which)
+        at = walks.ends[mine[walks.sums[walks.ends[mine], 0].argmin()]]
+        begins, found = [at for at, *_ in walks.steps], []
+        while at >= len(walks.origins):
+            begin, came, rows, first, _, option = walks.steps[bisect.bisect(begins, at) - 1]
+            run = slice(*[*first[at - begin : at - begin + 2], len(came)][:2])
+            costs = walks.sums[came[run], 0] + walks.costs[rows[:, run], 0].sum(0)
+            best = run.start + costs.argmin()
+            found.append(int(option[best]))
+            at = came[best]
+        return [each for each in found[::-1] if not self.is_first[each]]
+
+    def _cut(self, walks: PartWalks, which: int) -> list[int] | None:
         """Where options differ most in cost: over which step, from which option on."""
-        space = self.space
+        space, sums = self.space, walks.costs.mean(1)
+        costs, times = np.zeros((2, len(space.options)))
+        for _, _, rows, _, part, option in walks.steps:
+            mine = part == which
+            np.add.at(costs, option[mine], sums[rows[:, mine]].sum(0))
+            np.add.at(times, option[mine], 1)
+        live = times > 0
+        costs[live] /= times[live]
         found: tuple[float, list[int] | None] = (-1.0, None)
         for step in range(space.n_levels - 1):
-            over = np.flatnonzero(allowed & (space.source <= step) & (step < space.target))
+            over = np.flatnonzero(live & (space.source <= step) & (step < space.target))
             if len(over) > 1:
-                options = [space.options[i] for i in over]
-                here = [costs[each.index].sum(0).mean() for each in options]
-                kept = options[0].kind == KEEP != options[-1].kind
-                cut = [step, int(over[1 if kept else len(over) // 2])]
-                found = max(found, (float(np.ptp(here)), cut), key=lambda each: each[0])
+                gain, first = best_cut(costs[over])
+                found = max(found, (gain, [step, int(over[first])]), key=lambda each: each[0])
         return found[1]
 
     def _string(self, edits: list[int]) -> tuple[int, ...]:
         path = self.space.path({*edits})[self.space.start is not None :]
-        return tuple(self.space.as_written(self.space.symbols[0][path]).tolist())
+        tokens, order = self.space.symbols[0][path], self.space.order
+        return tuple((tokens if order is None else tokens[np.argsort(order)]).tolist())
 
-    def _run(self, asked: Asked, edits: list[int]) -> None:
+    def _run(self, node: _Node) -> None:
         """Refuse to go on where a string is wrong."""
-        rows, constants = asked
-        logits = np.array(self.asker.rnn_logits(self._string(edits)))
+        rows, constants = node.part.asked
+        string = self._string(node.near)
+        logits = np.array(self.asker.rnn_logits(string))
         if (rows @ logits + constants).min() <= 0:
             wrong = "a logit is on the wrong side of the threshold"
-            raise NoProofError(
-                f"on {self._string(edits)} {wrong if self.sets else 'another logit is larger'}"
-            )
+            raise NoProofError(f"on {string} {wrong if self.sets else 'another logit is larger'}")

@@ -12,14 +12,19 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from tl_dyck.certify.check_edits import CONFIG, Affine
+from tl_dyck.certify.check_edits import CONFIG
 from tl_dyck.certify.check_two_layers import BOUND, FORMAT, PrefixGroup, PrefixMargins, asked, says
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array, BoolArray
 from tl_dyck.certify.language.lengths import refuse_long
 from tl_dyck.certify.language.questions import make_uniform, refuse_unlike
 from tl_dyck.certify.language.runner import Runner
-from tl_dyck.certify.path_proofs import float32_where_exact, refuse_others
+from tl_dyck.certify.path_proofs import (
+    below_worst,
+    best_cut,
+    float32_where_exact,
+    refuse_others,
+)
 from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, searching
 from tl_dyck.kit.files import tensors_digest
 from tl_dyck.language import DyckLanguage
@@ -128,7 +133,7 @@ class _TreesOfGroups:
     ) -> tuple[list[int], list[BoolArray]]:
         """What is said of a part, and its own parts."""
         nothing = np.zeros((len(allowed), 1))
-        if group.walk(nothing, None, allowed)[0] == np.inf:
+        if group.walk(nothing, allowed)[0] == np.inf:
             return [BOUND, may[0] if may else 0, 0], []
         winner = may[0] if may and len(may) == 1 else self._winner(may, group, _cheapest(group))
         wanted = [self.graph.losers(winner, may, each.model.n_logits) for each in margins]
@@ -141,9 +146,7 @@ class _TreesOfGroups:
                     break
             if loose is None:
                 return [BOUND, winner, len(near), *near], []
-            y = loose.wanted
-            worst = np.nan_to_num(loose.below(y), nan=-np.inf).argmin()
-            loose.below(Affine(y.slope[[worst]], y.rest[[worst]]))
+            below_worst(loose.bounds)
             near, costs = _cheapest(group), group.costs.mean(1)
             self._winner(may, group, near)
         cut = _cut(group, costs, allowed)
@@ -206,10 +209,7 @@ def _cut(group: PrefixGroup, costs: Array, allowed: BoolArray) -> int | None:
     for level in range(1, group.n_levels):
         (at,) = np.nonzero(live & (group.level == level))
         if len(at) > 1:
-            before, total = np.cumsum(costs[at])[:-1], costs[at].sum()
-            n = np.arange(1, len(at))
-            apart = abs(before / n - (total - before) / (len(at) - n))
-            gain = np.nan_to_num(apart**2 * n * (len(at) - n) / len(at))
-            if gain.max() > best:
-                best, found = float(gain.max()), int(at[gain.argmax() + 1])
+            gain, first = best_cut(costs[at])
+            if gain > best:
+                best, found = gain, int(at[first])
     return found

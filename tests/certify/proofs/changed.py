@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from tests.certify.oracles import favouring, margins, random_rnn, strings_of
-from tests.certify.proofs.common import enumerated
+from tests.certify.proofs.common import adder, enumerated
 from tl_dyck.certify import PerturbationSpace, Substitute, Transformation, check_edits, check_model
 from tl_dyck.certify.automaton_proofs import _prove, _prove_places
 from tl_dyck.certify.check_language import LEAF, read
@@ -35,8 +35,8 @@ from tl_dyck.certify.questions import Asker
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config, save_model
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, export_rnn, save_rnn
-from tl_dyck.tasks import DyckTask
-from tl_dyck.tasks.places import PlacePrefixes
+from tl_dyck.tasks import DyckTask, addition_task
+from tl_dyck.tasks.places import PlacePrefixes, prefixes_at
 
 Facts = dict[str, Any]
 Arrays = dict[str, Any]
@@ -313,6 +313,25 @@ def automaton_true(facts: Facts, arrays: Arrays) -> bool:
     return all(margins(model, strings, answer).min() > 0 for answer, strings in asked.items())
 
 
+def make_adder(folder: Path) -> tuple[Path, Path]:
+    """A proof that a model adds two digits to base 3, and its exported RNN; a margin of 0.01."""
+    task, rnn = addition_task(1, base=3), adder(1, 3)
+    gaps = []
+    for prefixes in (prefixes_at(task, place) for place in task.asked):
+        order = prefixes.order.tolist()
+        for tokens, answer in every(prefixes.after, prefixes.answer, [len(order)]):
+            logits = rnn(torch.tensor([as_placed(tokens, order)]))[0, -1]
+            gaps += [float(logits[answer] - logits[2])] if answer != 2 else []
+    rnn = favouring(rnn, 2, min(gaps) - 0.01)
+    save_rnn(rnn, folder / "rnn")
+    return prove_language(rnn, task).save(folder / "a.proof"), folder / "rnn"
+
+
+def adder_true(facts: Facts, arrays: Arrays) -> bool:
+    """As `places_true`."""
+    return places_true(facts, arrays, adder(1, 3))
+
+
 def make_places(folder: Path) -> tuple[Path, Path]:
     """A proof of two lengths, of which one is read from its middle; and its exported RNN."""
     orders = [0, 1], [1, 0, 2]
@@ -345,15 +364,15 @@ def change_places(facts: Facts, arrays: Arrays, rng: np.random.Generator) -> str
         part["lengths"] = [[len(part["order"])], [2], [3], [2, 3]][rng.integers(4)]
         return "an order and a length"
     if kind == 2:
-        row = part["after"][rng.integers(3)]
-        row[rng.integers(3)] = (-2, -1, 0, 1, 2, 3, 0.5, None)[rng.integers(8)]
+        row = part["after"][rng.integers(len(part["after"]))]
+        row[rng.integers(len(row))] = (-2, -1, 0, 1, 2, 3, 0.5, None)[rng.integers(8)]
         return "where a token leads"
     return change_arrays(arrays, rng, PATH_NODES)
 
 
-def places_true(facts: Facts, arrays: Arrays) -> bool:
+def places_true(facts: Facts, arrays: Arrays, rnn: TwoLayerRNN | None = None) -> bool:
     """Whether the answer wins on every string, as it is written, of each part."""
-    model, lengths = model_in(facts, arrays, reader()), []
+    model, lengths = model_in(facts, arrays, rnn or reader()), []
     for part in facts["parts"]:
         (length,), order = part["lengths"], part["order"]
         lengths.append(length)
@@ -371,6 +390,7 @@ KINDS = {
     "edits, rays": Kind(make_rays, change_edits, rays_true),
     "an automaton": Kind(make_automaton, change_automaton, automaton_true),
     "places": Kind(make_places, change_places, places_true),
+    "an adder": Kind(make_adder, change_places, adder_true),
 }
 
 

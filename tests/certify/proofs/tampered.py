@@ -261,7 +261,9 @@ IN_AUTOMATON = {
     "'depth' not in": Tampered(
         PART, all_of(deep(2), config(state="depth", n_types=1, max_depth=1))
     ),
-    "self.threshold is None": Tampered(small(too_large.places, 1, goes=1), {"threshold": 0.5}),
+    "all((type(y) is int and y in written": Tampered(
+        small(too_large.places, 1, goes=1, threshold=0.5), in_part(answers=[[0, 9], [0, 9]])
+    ),
     "ways > 0": Tampered(AUTOMATON, all_of({"answers": [None, None]}, tree(times=0))),
 }
 
@@ -271,7 +273,7 @@ IN_EDITS = {
     "next(nodes, None) is None": Tampered(EDITS, tree(check_edits.BOUND, 0, times=2)),
     "type(target) is int": Tampered(EDITS, {"target": 0.0}, "not proved: unreadable"),
     "0 <= target < n": Tampered(EDITS, all_of({"target": -1}, floats(b_U=(slice(None), -1.0)))),
-    "groups[last].settled": Tampered(EDITS, floats(b_U=(slice(None), 1.0))),
+    "bool(shown)": Tampered(EDITS, floats(b_U=(slice(None), 1.0))),
     "axes.keys() == weights.keys()": Tampered(EDITS, lambda f, a: a.update(W_X=np.zeros(2))),
     "all((weights[y].shape": Tampered(EDITS, lambda f, a: a.update(b_O=np.zeros(1))),
     "sizes.get('l', 1)": Tampered(

@@ -23,6 +23,7 @@ from tl_dyck.certify.proof import pack
         ("edits, rays", 100),
         ("an automaton", 60),
         ("places", 60),
+        ("an adder", 60),
     ],
 )
 def test_changed_files_are_refused_in_a_line_or_say_what_is_true(kind, cases, tmp_path):

@@ -6,6 +6,7 @@ from collections import Counter
 
 import mpmath
 import numpy as np
+import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -25,7 +26,18 @@ from tests.certify.oracles import (
 from tests.certify.proofs.changed import SPACE, STRING
 from tests.certify.proofs.common import unpacked
 from tl_dyck.certify import PerturbationSpace, check_edits
-from tl_dyck.certify.check_edits import Affine, Edits, OneLayer, SameEnd, gelu, wins
+from tl_dyck.certify.check_edits import (
+    Affine,
+    Edits,
+    OneLayer,
+    Part,
+    PartBounds,
+    PartWalks,
+    SameEnd,
+    Step,
+    gelu,
+    wins,
+)
 from tl_dyck.certify.check_language import Enclosure
 from tl_dyck.certify.edit_proofs import _facts, prove_edits
 from tl_dyck.rnn import TwoLayerRNN
@@ -57,13 +69,13 @@ class Case:
     def ends(self) -> list[int]:
         return sorted({path[-1] for path in self.paths})
 
-    def group(self, last: int) -> tuple[SameEnd, list[tuple[int, ...]]]:
-        group = SameEnd(self.space, self.net, last)
-        n = self.net.n_logits
-        group.settled((np.eye(n)[:1], np.zeros(1)), self.space.all, set())
-        return group, [path for path in self.paths if path[-1] == last]
+    def part(self, last: int, allowed: np.ndarray | None = None) -> Part:
+        """A part, of which it is asked whether logit 0 wins, near some string."""
+        space, allowed = self.space, self.space.all if allowed is None else allowed
+        asked = wins(0, self.net.n_logits)
+        return Part(SameEnd(space, self.net, last), asked, allowed, space.finals, space.path(()))
 
-    def outputs(self, group: SameEnd, paths: list[tuple[int, ...]]) -> np.ndarray:
+    def outputs(self, paths: list[tuple[int, ...]]) -> np.ndarray:
         """o, [strings, heads, d_head], by a softmax of its own."""
         found = []
         for path in paths:
@@ -85,8 +97,8 @@ def case(recipe: RNNRecipe, problem: Problem) -> Case:
 
 
 def holds(y: Affine, o: np.ndarray, true: np.ndarray) -> bool:
-    """Numbers that are known hold what they are on each string; whether some are."""
-    middle = np.einsum("kne,bne->bk", y.slope.mid, o) + y.rest.mid
+    """Numbers of the first part hold what they are on each string, where known; if some are."""
+    middle = np.einsum("kne,bne->bk", y.slope.mid[0], o) + y.rest.mid
     slack = y.rest.rad + 1e-9 * (1 + abs(middle) + abs(y.rest.mid))
     known = np.isfinite(middle + slack)
     assert (abs(true - middle) <= slack)[known].all()
@@ -100,12 +112,52 @@ def test_walks_find_the_least_sum_of_every_group_and_count_all_ways(drawn):
     rng = np.random.default_rng(0)
     costs = rng.normal(size=(len(made.space.symbols[0]), 3))
     assert set(made.space.ends()) >= set(made.ends())
-    for last in made.ends():
-        end = np.where(np.arange(len(costs)) == last, 0.0, np.inf)[:, None]
+    parts = [made.part(last) for last in made.ends()]
+    found = PartWalks(made.space, parts).least(np.repeat(costs[None], len(parts), axis=0))
+    for last, least in zip(made.ends(), found, strict=True):
         sums = [costs[list(path)].sum(0) for path in made.paths if path[-1] == last]
-        found = made.space.walk(costs, end, made.space.all)
-        np.testing.assert_allclose(found, np.min(sums, axis=0), atol=1e-12)
+        np.testing.assert_allclose(least, np.min(sums, axis=0), atol=1e-12)
     assert made.space.ways() == made.paths.total()
+
+
+def made_of(space: Edits, allowed: np.ndarray) -> list[tuple[int, ...]]:
+    """The symbols of each string of allowed options, one option after the other."""
+    found, begun = [], [(0, space.origin, () if space.start is None else (space.start,))]
+    while begun:
+        level, state, symbols = begun.pop()
+        if level == space.n_levels - 1:
+            found += [symbols] * bool(space.finals[state] and symbols)
+            continue
+        for i in np.flatnonzero(allowed & (space.source == level)):
+            option = space.options[i]
+            for at in np.flatnonzero(option.came == state):
+                more = option.index[:, at].tolist()
+                begun.append((option.target, int(option.to[at]), (*symbols, *more)))
+    return found
+
+
+@given(cases, st.lists(st.tuples(*[st.integers(0, 2**16)] * 4), min_size=1, max_size=4))
+@settings(max_examples=20)
+def test_parts_side_by_side_are_walked_each_by_itself(drawn, chosen):
+    """With costs of its own, an end of its own, and options of its own: some have no string."""
+    made, parts, own = case(*drawn), [], []
+    space, rng = made.space, np.random.default_rng(0)
+    for step, j, side, end in chosen:
+        i = (step % (2 * len(space.x) + 1), j % len(space.options))
+        allowed = space.parted(space.all, *i)[side % 2]
+        parts.append(made.part(made.ends()[end % len(made.ends())], allowed))
+        own.append(made_of(space, allowed))
+    costs = rng.normal(size=(len(parts), len(space.symbols[0]), 3))
+    found = PartWalks(space, parts).least(costs)
+    for part, strings, mine, least in zip(parts, own, costs, found, strict=True):
+        sums = [mine[list(path)].sum(0) for path in strings if path[-1] == part.group.last]
+        np.testing.assert_allclose(least, np.min([*sums, np.full(3, np.inf)], axis=0), atol=1e-12)
+
+
+def test_states_of_an_option_come_in_the_order_by_which_files_number_symbols():
+    """By the state that they lead to, as the page about the file says; then as they come."""
+    step = Step(0, 1, (5,), [0, 1, 2, 3], [2, 0, 2, 1])
+    assert (step.came.tolist(), step.to.tolist()) == ([1, 3, 0, 2], [0, 1, 2, 2])
 
 
 @given(cases, st.integers(0, 2**16), st.integers(0, 2**16))
@@ -114,9 +166,9 @@ def test_every_string_is_in_one_of_two_parts_and_in_no_other(drawn, step, j):
     made = case(*drawn)
     step, j = step % (2 * len(made.space.x) + 1), j % len(made.space.options)
     parts = made.space.parted(made.space.all, step, j)
-    zero = np.zeros((len(made.space.symbols[0]), 1), dtype=object)
-    ways = [made.space.walk(zero, zero, part, np.add, 1, 0)[0] for part in parts]
+    ways = [made.space.counts(part)[-1][made.space.finals].sum() for part in parts]
     assert sum(ways) == made.paths.total()
+    assert ways == [len(made_of(made.space, part)) for part in parts]
 
 
 @given(cases)
@@ -126,11 +178,11 @@ def test_every_stage_holds_what_it_is_on_every_string(drawn):
     """Norms, floors and activations over the whole group, where their remainders are large."""
     made = case(*drawn)
     for last in made.ends()[:3]:
-        group, paths = made.group(last)
-        o = made.outputs(group, paths)
+        group, paths = PartBounds([made.part(last)]), [x for x in made.paths if x[-1] == last]
+        o = made.outputs(paths)
         w_o = made.net.w["W_O"]
         moved = Enclosure(np.moveaxis(w_o.mid, 2, 0))
-        x = Affine(moved, made.net.w["b_O"] + group.r)
+        x = Affine(moved[None], made.net.w["b_O"] + group.r)
         true = np.einsum("dne,bne->bd", moved.mid, o) + x.rest.mid
         low, high, _ = group.range(x)
         assert (low <= true.min(0)).all()
@@ -146,7 +198,7 @@ def test_every_stage_holds_what_it_is_on_every_string(drawn):
         for name, function in (("relu", torch.relu), ("gelu", torch.nn.functional.gelu)):
             made.net.c["act_fn"] = name
             for scale in (0.5, 3.0, 8.0):
-                p = x.times(Enclosure(np.full(len(x.rest.mid), scale)))
+                p = x.times(Enclosure(np.full(x.rest.mid.shape, scale)))
                 value = function(torch.from_numpy(scale * true)).numpy()
                 assert holds(group.activated(p), o, value)
         made.net.c["act_fn"] = drawn[0].fields.get("act_fn")
@@ -154,7 +206,11 @@ def test_every_stage_holds_what_it_is_on_every_string(drawn):
 
 @given(st.lists(st.floats(-40, 40), min_size=1, max_size=20))
 def test_gelu_is_that_of_forty_digits(numbers):
-    value, slope = gelu(np.array(numbers))
+    known: dict[float, tuple[float, float]] = {}
+    value, slope = gelu(np.array(numbers), known)
+    assert known.keys() == {*numbers}
+    for again, first in zip(gelu(np.array(numbers), known), (value, slope), strict=True):
+        assert np.array_equal(again.mid, first.mid)
     with mpmath.workdps(40):
         for x, y, s in zip(map(mpmath.mpf, numbers), range(99), range(99), strict=False):
             below, density = mpmath.ncdf(x), mpmath.npdf(x)
@@ -175,13 +231,36 @@ def test_a_curve_bends_no_more_than_is_said():
 def test_nothing_follows_from_numbers_that_are_not_known(monkeypatch):
     """Costs beyond what floats hold, and weights that may all be 0, though the target wins."""
     made = Case(favouring(random_rnn(0), 0, 100.0), SPACE, STRING)
-    group = SameEnd(made.space, made.net, made.ends()[0])
-    assert group.settled(wins(0, made.net.n_logits), made.space.all, set())
+    part = made.part(made.ends()[0])
+    bounds = PartBounds([part])
+    assert bounds.settled() == [True]
     for cost in (1e245, -1e245, np.inf, np.nan):
-        costs = np.full((len(made.space.symbols[0]), 1), cost)
-        assert group.least(costs, 0 * costs) == [-np.inf]
-    monkeypatch.setattr(group, "weights", lambda _: Enclosure(0 * group.e.mid, 1e-3))
-    assert not group.settled(wins(0, made.net.n_logits), made.space.all, set())
+        costs = np.full((1, len(made.space.symbols[0]), 1), cost)
+        assert bounds.least(costs, 0 * costs) == [[-np.inf]]
+    monkeypatch.setattr(part.group, "weights", lambda _: Enclosure(0 * bounds.e.mid[0], 1e-3))
+    assert PartBounds([part]).settled() == [False]
+
+
+@pytest.mark.parametrize("fields", [{"n_heads": 2, "act_fn": "gelu"}, {"ln_c": 0.3}])
+@np.errstate(all="ignore")
+def test_what_is_beside_a_part_changes_nothing(fields):
+    """PartBounds of parts of several ends, near several strings, are those of each alone."""
+    rnn, rng, seen = random_rnn(1, bos_token=6, **fields), np.random.default_rng(0), set()
+    for favour in (0.0, 4.0, 8.0):
+        made, parts = Case(favouring(rnn, 0, favour), SPACE, STRING), []
+        space = made.space
+        for last in made.ends():
+            for allowed in (space.all, *space.parted(space.all, 1, 3)):
+                near = space.path({*rng.integers(0, len(space.options), size=2).tolist()})
+                parts.append(made.part(last, allowed)._replace(path=near))
+        for rays in (False, True)[: 1 + ("ln_c" in fields)]:
+            together, alone = PartBounds(parts, rays), [PartBounds([part], rays) for part in parts]
+            shown = together.settled().tolist()
+            assert [bool(each.settled()[0]) for each in alone] == shown
+            below = np.concatenate([each.below(each.wanted) for each in alone])
+            np.testing.assert_allclose(together.below(together.wanted), below, atol=1e-9)
+            seen |= {(each, rays) for each in shown}
+    assert len(seen) == 2 + 2 * ("ln_c" in fields)
 
 
 @given(problems(), st.integers(0, 99), st.sampled_from(["none", "position"]))

@@ -55,6 +55,7 @@ OLDER = {
     "edits-2": "logit 1 is the largest after each of 14 ways of editing a string '0 3 0 5 1'",
     "edits-2-ln_c": "logit 1 is the largest after each of 14 ways of editing a string '0 3 0 5 1'",
     "automaton-1": "after each of 14 strings of 0 to 3 tokens of an automaton of 3 states",
+    "automaton-4": "strings of 2 to 3 tokens of automata, one a length, that read their places",
 }
 
 

@@ -106,11 +106,74 @@ def test_each_string_counts(
     assert f"on {one} another" in str(caught.value)
 
 
+def of_sets(
+    sets: Mapping[tuple[int, ...], tuple[int, ...]], order: tuple[int, ...], state: tuple[int, ...]
+) -> Mapping[str, tuple[int, ...]]:
+    """Any symbols, read in an order; then one of those that may follow them."""
+    if len(state) < FREE:
+        return {symbol: (*state, i) for i, symbol in enumerate(SYMBOLS)}
+    if len(state) > FREE:
+        return {}
+    return {
+        SYMBOLS[i]: (*state, i) for i in sets[tuple(state[order.index(p)] for p in range(FREE))]
+    }
+
+
+@settings(deadline=None, max_examples=6)
+@given(
+    seed=st.integers(0, 10**6),
+    order=st.permutations(range(FREE)).map(tuple),
+    shape=st.sampled_from([*SHAPES]),
+    data=st.data(),
+)
+@np.errstate(all="ignore")
+def test_what_may_follow_is_said_of_each_string(
+    seed: int, order: tuple[int, ...], shape: str, data: Any
+) -> None:
+    """Logits above a threshold are proved to be those of the sets, and not of another set."""
+    size = {"d_vocab": 3, "d_vocab_out": 3, "n_ctx": FREE + 1}
+    model = random_model(addition_task(1), seed, 0.7, **size, **SHAPES[shape])
+    strings = [*itertools.product(range(3), repeat=FREE)]
+    logits = logits_of(model, strings, bos=False)
+    edges = np.sort(logits.ravel())
+    at = len(edges) // 2
+    assume(edges[at] - edges[at - 1] > 1e-6)
+    threshold = float(edges[at - 1] + edges[at]) / 2
+    sets = {
+        x: tuple(np.flatnonzero(row > threshold)) for x, row in zip(strings, logits, strict=True)
+    }
+    assume(any(sets.values()))
+
+    def task(sets: Any) -> AutomatonTask:
+        return AutomatonTask(
+            name="sets", symbols=[*SYMBOLS], start=(), moves=partial(of_sets, sets, order),
+            places=[*order, FREE], asked=[FREE - 1],
+        )  # fmt: skip
+
+    how: dict[str, Any] = {"property": "allowed", "threshold": threshold}
+    proof = prove_language(model, task(sets), **how)
+    n = sum(map(bool, sets.values()))
+    assert "exactly if it is one that its state asks for, after each of" in proof.says
+    assert f"each of {n} strings of 3 to 3 tokens" in proof.says
+    facts, arrays = unpacked(proof.content)
+    assert check_automaton.check(facts, arrays) == proof.says
+    one = data.draw(st.sampled_from([x for x in strings if sets[x]]))
+    flipped = data.draw(st.integers(0, 2))
+    other = {**sets, one: tuple(sorted({*sets[one]} ^ {flipped}))}
+    assume(other[one])
+    with pytest.raises(NoProofError, match="on the wrong side of the threshold") as caught:
+        prove_language(model, task(other), **how)
+    assert f"on {one} a logit" in str(caught.value)
+    changed = [each and sorted({*each} ^ {0}) for each in facts["parts"][0]["answers"]]
+    facts["parts"][0]["answers"] = [each or None for each in changed]
+    with pytest.raises((ProofError, StopIteration)):
+        check_automaton.check(facts, arrays)
+
+
 @pytest.mark.parametrize(
     ("model", "how", "message"),
     [
         ({"n_layers": 2}, {}, "one-layer"),
-        ({}, {"property": "allowed"}, "only 'any_token' has proofs"),
         ({}, {"length": 3}, "nothing is asked: addition-1 has no place that short"),
         ({}, {"length": 4}, "another logit is larger"),
     ],

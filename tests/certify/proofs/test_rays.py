@@ -12,7 +12,7 @@ from tests.certify.proofs.common import unpacked
 from tests.certify.proofs.test_check_edits import Case, holds
 from tl_dyck import construct
 from tl_dyck.certify import PerturbationSpace, Substitute, check_edits
-from tl_dyck.certify.check_edits import RAYS, Affine, SameEnd, wins
+from tl_dyck.certify.check_edits import RAYS, Affine, PartBounds
 from tl_dyck.certify.check_language import Enclosure, ProofError
 from tl_dyck.certify.edit_proofs import _facts, prove_edits
 from tl_dyck.certify.proof import NoProofError
@@ -45,23 +45,22 @@ def test_rays_hold_what_the_norm_shows_of_every_string(fields):
         rnn = random_rnn(seed, bos_token=6, **fields)
         made, c = Case(rnn, SPACE, STRING), rnn.config.ln_c
         for last in made.ends():
-            group = SameEnd(made.space, made.net, last)
-            group.settled(wins(0, made.net.n_logits), made.space.all, set(), rays=True)
+            group = PartBounds([made.part(last)], rays=True)
             paths = [path for path in made.paths if path[-1] == last]
-            shown = norm_shows(made, made.outputs(group, paths))
+            shown = norm_shows(made, made.outputs(paths))
             size = np.linalg.norm(shown, axis=1, keepdims=True)
-            if group.wanted is None:
+            if not group.known[0]:
                 continue
             seen += 1
             assert (size >= c).all()  # so dividing by the length is what LN_C does
-            rays = (shown / (shown @ group.u.mid[0])[:, None])[:, None]
+            rays = (shown / (shown @ group.u.mid[0, 0])[:, None])[:, None]
             d = shown.shape[1]
-            own = Affine(Enclosure(np.eye(d)[:, None]), Enclosure(np.zeros(d)))
+            own = Affine(Enclosure(np.eye(d)[None, :, None]), Enclosure(np.zeros((1, d))))
             divided = group.divided(own, 0.0)
             assert holds(divided, rays, shown / np.maximum(size, c))
-            drawn = Affine(*(Enclosure(rng.normal(size=each)) for each in ((9, 1, d), 9)))
+            drawn = Affine(*(Enclosure(rng.normal(size=each)) for each in ((1, 9, 1, d), (1, 9))))
             for y in (divided, drawn):
-                every = np.einsum("kne,bne->bk", y.slope.mid, rays) + y.rest.mid
+                every = np.einsum("kne,bne->bk", y.slope.mid[0], rays) + y.rest.mid
                 assert (group.below(y) <= every.min(0) + 1e-12 + y.rest.rad).all()
     assert seen > 5
 

@@ -179,7 +179,7 @@ def test_every_prefix_is_one_path_and_the_least_sum_of_its_group_is_found(has_de
     for may, group in graph.groups():
         mine = paths.pop((group.n_levels - 1, may, int(group.symbols[0, group.last])))
         own = costs[group.symbols[0]]
-        assert np.allclose(group.walk(own, None, group.all), costs[mine].sum(1).min(0))
+        assert np.allclose(group.walk(own, group.all), costs[mine].sum(1).min(0))
         local = {symbol: i for i, symbol in enumerate(group.symbols[0].tolist())}
         on = [[local[symbol] for symbol in path] for path in mine]
         i = int(rng.integers(len(local)))
@@ -187,7 +187,7 @@ def test_every_prefix_is_one_path_and_the_least_sum_of_its_group_is_found(has_de
         sides = [[path for path in on if (path[level] < i) == first] for first in (True, False)]
         for part, side in zip(parts, sides, strict=True):
             least = own[side].sum(1).min(0) if side else np.inf
-            assert np.allclose(group.walk(own, None, part), least)
+            assert np.allclose(group.walk(own, part), least)
         assert graph.losers(may[0], may, 5) == sorted({*range(5)} - {*may})
     assert not paths
 
@@ -220,7 +220,7 @@ def test_activations_hold_what_lies_between(mid: float, rad: float, side: float)
     at = mid + side * rad * (1 - 1e-12)
     for act_fn in ("relu", "gelu"):
         ball = activated(Enclosure(np.array([[mid]]), rad), act_fn)
-        exact = max(at, 0.0) if act_fn == "relu" else check_edits.gelu(np.array([at]))[0].mid[0]
+        exact = max(at, 0.0) if act_fn == "relu" else check_edits.gelu(np.array([at]), {})[0].mid[0]
         assert ball.low[0, 0] <= exact <= ball.high[0, 0]
 
 
