@@ -203,15 +203,15 @@ def test_auto_circuit_sees_heads_of_a_built_model() -> None:
 
 
 def test_integrated_gradients_are_a_mean_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of eleven, where that much of every edge is exchanged, the ends half; as a trapezium."""
+    """Of 21, where that much of every edge is exchanged, the ends half; as a trapezium."""
     adapter = pytest.importorskip("tl_dyck_hooks.methods.packages.auto_circuit")
     name = "auto-circuit-edge-attribution-patching-ig"
     case, questions = judged("post-norm")
     found: dict[Any, float] = {}
-    for step in range(11):
-        score = functools.partial(adapter._slopes, mask_val=step / 10)
+    for step in range(21):
+        score = functools.partial(adapter._slopes, mask_val=step / 20)
         for edge, value in adapter._edges(copy.deepcopy(case), score)[0].items():
-            found[edge] = found.get(edge, 0.0) + value / (20 if step in (0, 10) else 10)
+            found[edge] = found.get(edge, 0.0) + value / (40 if step in (0, 20) else 20)
     monkeypatch.setattr(adapter, "_MOST", 1)
     scores: Any = methods.get(name)(case, questions["edge"])
     wanted = [abs(found[question.target]) - 0.1 for question in questions["edge"]]
