@@ -114,7 +114,7 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "edge-sum-patching": (Oracle(NUMPY, edges.patched(False), ("edge",), EDGES),),
     "edge-attribution": (Oracle("differences", edges.along([0.0]), ("edge",), EDGES, 1e-5),),
     "edge-integrated-gradients": (
-        Oracle("differences", edges.along([0.1, 0.3, 0.5, 0.7, 0.9]), ("edge",), EDGES, 1e-5),
+        Oracle("differences", edges.along([(n + 0.5) / 20 for n in range(20)]), ("edge",), EDGES, 1e-5),
     ),
     "edge-change": (Oracle(NUMPY, edges.size, ("edge",), EDGES),),
     "principal-components": (
