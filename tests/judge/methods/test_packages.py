@@ -95,7 +95,7 @@ def test_captum_ablates_what_a_head_puts_out(at: str, baseline: str) -> None:
 
 
 def test_captum_integrates_from_the_exchanged_string() -> None:
-    """Midpoints of the way from one activation to the other, four times as many as it begins with."""
+    """Midpoints of the way between activations, four times as many as it begins with."""
     case, _ = judged("trained")
     tokens = case.tokens[:16]
     right = case.task.language.right_bracket(tokens)
