@@ -208,19 +208,42 @@ _SHORT_WAITS = {
 }
 
 
+_WAITING = ("join", "wait", "result", "communicate", "set_default_timeout")
+
+
+def waits(text: str) -> set[str]:
+    """The numbers by which a test waits, also where they are multiplied or divided."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call):
+            given = [each.value for each in node.keywords if each.arg == "timeout"]
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            given += node.args if name in _WAITING else []
+            for each in given:
+                if isinstance(each, ast.BinOp) and name != "join":  # of texts: "()" * 9
+                    given += [each.left, each.right]
+                if isinstance(each, ast.Constant) and type(each.value) in (int, float):
+                    found.add(repr(each.value))
+    return found
+
+
 def test_no_test_gives_up_on_a_busy_machine() -> None:
     """Who waits for a process waits as `tests.patience` says, and not by a number of its own."""
-    found = set()
-    for file in sorted((ROOT / "tests").rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call):
-                continue
-            waits = isinstance(node.func, ast.Attribute) and node.func.attr in ("join", "wait")
-            given = [each.value for each in node.keywords if each.arg == "timeout"]
-            given += node.args[:1] if waits else []
-            found |= {
-                (file.relative_to(ROOT).as_posix(), repr(each.value))
-                for each in given
-                if isinstance(each, ast.Constant) and isinstance(each.value, (int, float))
-            }
+    found = {
+        (file.relative_to(ROOT).as_posix(), number)
+        for file in sorted((ROOT / "tests").rglob("*.py"))
+        for number in waits(file.read_text(encoding="utf-8"))
+    }
     assert found == _SHORT_WAITS
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["run(x, timeout=300)", "run(x, timeout=5 * 60)", "p.join(9)", "p.communicate(None, 9)",
+     "future.result(9)", "page.set_default_timeout(9.0)", "p.wait(PATIENCE / 9)"],
+)  # fmt: skip
+def test_each_way_of_giving_up_is_seen(line: str) -> None:
+    assert waits(line)
+    assert not waits(
+        line.replace("300", "PATIENCE").replace("9.0", "x").replace("9", "x").replace("5 * 60", "x")
+    )

@@ -14,7 +14,7 @@ asked. `python docs/coverage.py` measures it again.
 Savage 1956). Normal, uniform and exponential numbers are covered within two points, by 3, 8 and 40
 of them. Of lognormal ones (σ = 1) 90 to 93 % of means are held, of 95. Nothing that was tried has
 more: Johnson's t and Chen's have 84, a bootstrap of t 80 and 90, with 3 and 8. So the words of such
-an interval say both, 95 and 91 (`tl_dyck.estimates.SKEWED`).
+an interval say both, 95 and 90 to 93 (`tl_dyck.estimates.SKEWED`).
 
 *Statistics of many models at once*, such as a mean over pairs of them, are means of the jackknife's
 pseudo-values (Tukey 1958). *Correlations and rates of cases* are resampled (percentiles), where

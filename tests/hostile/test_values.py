@@ -77,9 +77,15 @@ YAML = {
     "ten to the tenth": (laughs(10), "aliases and merge keys (<<) make too many values"),
     "a list that holds itself": ("a: &a [*a]", ""),
     "a key twice": ("seeds: 1\nseeds: 2\n", "'seeds' stands twice"),
+    "a number twice": ("grid: {x: [{1: a, 01: b}]}", "'01' stands twice"),
+    "a truth twice": ("grid: {x: [{true: a, True: b}]}", "'True' stands twice"),
+    "nothing twice": ("grid: {x: [{null: a, ~: b}]}", "'~' stands twice"),
+    "a merge key twice": ("a: &a {x: 1}\nb: {<<: *a, <<: *a}", "'<<' stands twice"),
+    "an empty number": ("seeds: !!float ''", "no value of its kind"),
     "no truth": ("seeds: !!bool x", "no value of its kind"),
     "no number": ("seeds: !!int x", "not valid YAML"),
     "no moment": ("seeds: !!timestamp 2001-99-99", "not valid YAML"),
+    "no moment at all": ("seeds: !!timestamp 1", "no value of its kind"),
     "no bytes": ("seeds: !!binary '%'", ""),
     "no mapping": ("seeds: !!map x", "not valid YAML"),
     "no pairs": ("seeds: !!omap x", "not valid YAML"),
@@ -104,7 +110,7 @@ def test_a_few_aliases_are_read(tmp_path):
 
 
 SETTINGS = ["a=!!bool x", "a=!!int x", "a=!!timestamp x", "a=!!binary x", "a=&x [*x]", "a=" + "["]
-SETTINGS += ["a=" + "1," * 500_000, "a=" + "x" * 500_000, "a=!!float x"]
+SETTINGS += ["a=" + "1," * 500_000, "a=" + "x" * 500_000, "a=!!float x", "a=!!float ''"]
 
 
 @pytest.mark.parametrize("text", SETTINGS, ids=lambda text: text[:12])

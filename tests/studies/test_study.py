@@ -18,7 +18,7 @@ from tl_dyck.models import get_config
 from tl_dyck.report.study import study_page
 from tl_dyck.runs import aggregate, load_results
 from tl_dyck.studies import Measurement, StudyConfig, findings, load_study, run_study
-from tl_dyck.studies.findings import told_apart
+from tl_dyck.studies.findings import _length, told_apart
 from tl_dyck.studies.measurement import cross_entropy
 from tl_dyck.studies.tables import study_markdown
 from tl_dyck.tasks import load_task
@@ -71,6 +71,31 @@ def test_every_run_is_there_whatever_came_of_it(study):
 )  # fmt: skip
 def test_a_share_just_short_of_its_target_is_told_from_it(share, target, said):
     assert told_apart(share, target) == said
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "title", "said"),
+    [
+        (0.9998, 0.6, "is not accurate at length", "falls most for {} from 99.98% to 60.0%"),
+        (1.0, 1.0, "As accurate at length", "falls for no family: {} from 100.0% to 100.0%"),
+        (0.99, 0.99996, "As accurate at length", "falls for no family: {} from 99.0% to 99.996%"),
+        (0.995, 0.99, "As accurate at length", "falls most for {} from 99.5% to 99.0%"),
+    ],
+)
+def test_what_is_said_of_length_is_so(study, monkeypatch, near, far, title, said):
+    """Of models that are as good there, too; and only what is all is 100 %."""
+    family = study.config.families[0]
+    facts = {
+        name: {**study.summary["families"][family]["accuracy"], "mean": mean, "low": math.nan}
+        for name, mean in (("accuracy_after_close", near), ("long_accuracy_after_close", far))
+    }
+    facts |= {"accuracy": {**facts["accuracy_after_close"]}}
+    facts["long_accuracy"] = facts["long_accuracy_after_close"]
+    monkeypatch.setitem(study.summary, "families", {family: facts})
+    (found,) = _length(study)
+    assert title in found.title
+    assert said.format(family) in found.text
+    assert near == 1 or "100.0%" not in found.text
 
 
 def test_numbers_are_those_of_the_saved_models(study):

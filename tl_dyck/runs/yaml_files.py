@@ -23,6 +23,7 @@ from tl_dyck.kit.files import (
 )
 from tl_dyck.runs.spec import Sweep, SweepError
 
+_MERGE = "tag:yaml.org,2002:merge"  # of the key <<
 _MOST_VALUES = 10_000  # that aliases, also of merge keys, may add to those that a file has
 _LONGEST_SETTING = 100_000  # characters
 
@@ -77,9 +78,11 @@ def _parse_yaml(data: bytes | str) -> Any:
             raise ValueError("its aliases and merge keys (<<) make too many values; write them out")
         return loader.construct_document(node)
     # what constructors raise for ``!!int x``, ``!!bool x`` is not always a YAMLError
-    except (yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
-        said = f"{error} is no value of its kind" if isinstance(error, KeyError) else str(error)
-        raise ValueError(said) from error
+    except (KeyError, AttributeError, IndexError) as error:
+        which = str(error) if isinstance(error, KeyError) else "what follows a tag (!!)"
+        raise ValueError(f"{which} is no value of its kind") from error
+    except (yaml.YAMLError, TypeError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _size(node: Any, known: dict[int, int]) -> int:
@@ -130,14 +133,16 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without type
         return int(node.value)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen = set[str]()
+        seen = set[Any]()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
+                # by what it says: 1 and 01 are one key
+                said = key.value if key.tag == _MERGE else self.construct_object(key)
+                if said in seen:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"{key.value!r:.80} stands twice", node.start_mark
                     )
-                seen.add(key.value)
+                seen.add(said)
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tl_dyck.judge import Case, WithError, score_edges
-from tl_dyck.judge.convergence import refined, relative
+from tl_dyck.judge.convergence import integrated
 from tl_dyck.judge.edges import Edge, Edges
 from tl_dyck.judge.facts import exchange_types, logit_difference
 from tl_dyck.reading.interventions import run
@@ -46,20 +46,24 @@ def edge_attribution(case: Case) -> _Found:
 def edge_integrated_gradients(case: Case) -> WithError:
     """EAP with the gradient's mean while all embeddings go to the other string.
 
-    5 midpoints or more, until slopes along that way add up to what changes from end to end.
+    20 midpoints or more, until slopes along that way add up to what changes from end to end, and no
+    edge is far from what fewer of them say.
     """
     edges = _edges(case)
     with torch.no_grad():
         ends = [_told(case, _on_the_way(case, edges, torch.tensor(x))) for x in (1.0, 0.0)]
     change = ends[0] - ends[1]
+    along: _Found = {}
 
-    def run(n: int) -> WithError:
+    def run(n: int) -> tuple[list[float], Tensor]:
         steps = [_slopes(case, edges, (step + 0.5) / n) for step in range(n)]
         mean = {name: torch.stack([each[name] for each in steps]).mean(0) for name in steps[0]}
         gap = mean.pop(_WAY) - change
-        return WithError(_along(edges, mean), relative(gap, change.abs().clamp(min=_LEAST)))
+        along.update(_along(edges, mean))
+        return list(along.values()), gap
 
-    return refined(run, _STEPS, _MOST)
+    error = integrated(run, change.abs().clamp(min=_LEAST), _STEPS, _MOST).error
+    return WithError(along, error)  # of the most steps
 
 
 @score_edges(above=1.0)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tl_dyck.ablation import gradient_importance
 from tl_dyck.judge import Case, WithError, score_brackets, score_heads
-from tl_dyck.judge.convergence import refined, relative
+from tl_dyck.judge.convergence import integrated
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.shared import (
     activations,
@@ -22,7 +22,7 @@ from tl_dyck_hooks.methods.shared import (
     z_names,
 )
 
-_STEPS, _MOST = 20, 320  # of the integral
+_STEPS, _MOST, _AT_ONCE = 5, 2560, 64  # of the integral
 _LEAST = 0.1  # logits, of a string: errors are beside what changes, or this
 
 
@@ -84,7 +84,7 @@ def integrated_gradients(case: Case, tokens: Tensor, answers: Tensor) -> WithErr
     """The same, with the gradient's mean on the way from embeddings of zeros.
 
     "Axiomatic Attribution for Deep Networks". 20 midpoints or more, until brackets add up to the
-    change of the logit difference.
+    change of the logit difference, and none is far from what fewer of them say.
     """
     with torch.no_grad():
         embed: Tensor = case.model.embed(tokens)
@@ -94,18 +94,22 @@ def integrated_gradients(case: Case, tokens: Tensor, answers: Tensor) -> WithErr
         ]
     change = ends[0] - ends[1]
 
-    def run(n: int) -> WithError:
-        total: Any = 0.0
-        for step in range(n):
-            total = total + _slope(case, tokens, answers, (step + 0.5) / n)[1] / n
+    def run(n: int) -> tuple[Tensor, Tensor]:
+        total = torch.zeros_like(embed)
+        for shares in ((torch.arange(n, dtype=embed.dtype) + 0.5) / n).split(_AT_ONCE):
+            rows = tokens.repeat(len(shares), 1), answers.repeat(len(shares))
+            factors = shares.repeat_interleave(len(tokens))[:, None, None]
+            total += _slope(case, *rows, factors)[1].view(-1, *embed.shape).sum(0) / n
         found = (embed * total).sum(-1)
-        error = relative(found.sum(-1) - change, change.abs().clamp(min=_LEAST))
-        return WithError(found.abs(), error)
+        return found, found.sum(-1) - change
 
-    return refined(run, _STEPS, _MOST)
+    found = integrated(run, change.abs().clamp(min=_LEAST), _STEPS, _MOST)
+    return WithError(found.values.abs(), found.error)
 
 
-def _slope(case: Case, tokens: Tensor, answers: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+def _slope(
+    case: Case, tokens: Tensor, answers: Tensor, factor: float | Tensor
+) -> tuple[Tensor, Tensor]:
     """Embeddings, and the gradient of the logit difference where they are multiplied."""
     kept: list[Tensor] = []
 

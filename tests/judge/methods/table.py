@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-import numpy as np
-
 from tests.judge.methods import adapted, brackets, edges, heads, looks, models
 from tests.judge.methods.cases import HEADS
 from tl_dyck.judge import Case, Question, methods
@@ -99,6 +97,9 @@ FEATURES = ("features",)
 PAIRS = ("disturbed", "deep", "balanced", "twins", "stack")
 
 
+#: Of the least number of steps that an integral takes.
+MIDPOINTS = [(step + 0.5) / 20 for step in range(20)]
+
 ORACLES: dict[str, tuple[Oracle, ...]] = {
     "zero-ablation": (of_heads(NUMPY, heads.zero, NATS),),
     "mean-ablation": (of_heads(NUMPY, heads.mean, NATS),),
@@ -114,7 +115,7 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "edge-sum-patching": (Oracle(NUMPY, edges.patched(False), ("edge",), EDGES),),
     "edge-attribution": (Oracle("differences", edges.along([0.0]), ("edge",), EDGES, 1e-5),),
     "edge-integrated-gradients": (
-        Oracle("differences", edges.along([0.1, 0.3, 0.5, 0.7, 0.9]), ("edge",), EDGES, 1e-5),
+        Oracle("differences", edges.along(MIDPOINTS), ("edge",), EDGES, 1e-5),
     ),
     "edge-change": (Oracle(NUMPY, edges.size, ("edge",), EDGES),),
     "principal-components": (
@@ -151,7 +152,7 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "gradient-times-input": (of_brackets("differences", brackets.along([1.0]), **SMOOTH),),
     "integrated-gradients": (
         of_brackets(
-            "differences", brackets.along(np.arange(0.5, 20) / 20), **SMOOTH | {"atol": 1e-5}
+            "differences", brackets.along(MIDPOINTS), **SMOOTH | {"atol": 1e-5}
         ),
     ),
     "weight-distance": (

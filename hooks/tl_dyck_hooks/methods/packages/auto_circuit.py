@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections import defaultdict
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -19,7 +20,7 @@ import transformer_lens
 from torch import Tensor
 
 from tl_dyck.judge import Case, Method, WithError, combine_methods, score_edges, score_heads
-from tl_dyck.judge.convergence import refined, relative
+from tl_dyck.judge.convergence import integrated
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named, quiet
 
@@ -45,7 +46,7 @@ from auto_circuit.utils.graph_utils import (  # noqa: E402
 from auto_circuit.utils.tensor_ops import batch_avg_answer_diff  # noqa: E402
 
 _after = named("auto-circuit")
-_SAMPLES, _MOST = 10, 160  # places on the way, and its beginning
+_SAMPLES, _MOST = 5, 160  # places on the way, and its beginning
 _ABOVE = 0.1  # logits
 
 
@@ -135,21 +136,25 @@ def edge_attribution_patching_ig(graph: Any, prompts: Any, asked: float) -> With
     """auto-circuit's EAP with integrated gradients: the mean of it from clean to corrupted.
 
     auto-circuit adds up the gradients at both ends and nine places between, and divides by none:
-    ends count half here. More places, until all edges add up to what changes from end to end.
+    ends count half here. More places, until all edges add up to what changes from end to end, and
+    none, nor what leaves a head, is far from what fewer places say.
     """
     ends = [_slopes(graph, prompts, asked, mask_val=end) for end in (0.0, 1.0)]
     change = _loss(graph, prompts, asked, 1.0) - _loss(graph, prompts, asked, 0.0)
+    found: dict[str, Tensor] = {}
 
-    def run(n: int) -> WithError:
+    def run(n: int) -> tuple[list[float], float]:
         sums = _slopes(graph, prompts, asked, integrated_grad_samples=n)
-        found = {
-            name: (scores - (ends[0][name] + ends[1][name]) / 2) / n
-            for name, scores in sums.items()
-        }
-        gap = sum(float(scores.sum()) for scores in found.values()) - change
-        return WithError(found, relative(gap, max(abs(change), _ABOVE)))
+        for name, scores in sums.items():
+            found[name] = (scores - (ends[0][name] + ends[1][name]) / 2) / n
+        out: dict[str, float] = defaultdict(float)
+        for edge in graph.edges:
+            out[edge.src.name] += float(edge.prune_score(found))
+        parts = torch.cat([scores.flatten() for scores in found.values()])
+        return [*parts.tolist(), *out.values()], float(parts.sum()) - change
 
-    return refined(run, _SAMPLES, _MOST)
+    error = integrated(run, max(abs(change), _ABOVE), _SAMPLES, _MOST).error
+    return WithError(found, error)  # of the most places
 
 
 @torch.no_grad()

@@ -25,7 +25,7 @@ from captum.attr import (
 from torch import Tensor
 
 from tl_dyck.judge import Case, Method, WithError, combine_methods, score_brackets, score_heads
-from tl_dyck.judge.convergence import averaged, refined, relative
+from tl_dyck.judge.convergence import averaged, integrated
 from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named
 from tl_dyck_hooks.methods.shared import activations, logit_difference, z_names
@@ -35,8 +35,8 @@ Baseline = Literal["zero", "mean", "exchanged"]
 _after = named("captum")
 _STRINGS = 16  # of a case that are looked at: captum runs the model many times
 _ABOVE = 0.1  # logits for each answer: what a head must be responsible for, and errors are beside
-# of an integral: two seconds a layer; behind the steepest readers more would be needed
-_MOST_STEPS = 1280
+# of an integral: four seconds a layer; behind the steepest readers more would be needed
+_MOST_STEPS = 2560
 _LEAST_DRAWS, _MOST_DRAWS = 8, 64  # times what `n_samples` says
 _AT_ONCE = 2048  # strings with activations of their own: 1,280 steps of 16 strings take 2 GB else
 
@@ -171,14 +171,13 @@ def _converged(
         more = {"method": "riemann_middle", "internal_batch_size": _AT_ONCE}  # of equal steps
         more = {name: value for name, value in more.items() if name in takes} | dict(how)
 
-        def run(n: int) -> WithError:
+        def run(n: int) -> tuple[Tensor, Tensor]:
             found = told(**more | {"n_steps": n})
             gap = (found.sum(1) - change).abs()
-            if whole:
-                return WithError(found.sum(0), relative(gap.sum(), scale.sum()))
-            return WithError(found, relative(gap, scale))
+            return (found.sum(0), gap.sum()) if whole else (found, gap)
 
-        return refined(run, how.get("n_steps", 20), _MOST_STEPS)
+        beside = scale.sum() if whole else scale
+        return integrated(run, beside, how.get("n_steps", 5), _MOST_STEPS)
     if "n_samples" in takes:
         # a gradient that is zero wherever it was drawn does not differ, but does not add up either
         sums = "return_convergence_delta" in takes
