@@ -26,7 +26,7 @@ from tl_dyck.cli.options import (
     out_folder,
     whole,
 )
-from tl_dyck.kit.screen import console, in_a_line
+from tl_dyck.kit.screen import counted, in_a_line
 from tl_dyck.kit.suggest import command
 
 if TYPE_CHECKING:
@@ -103,8 +103,6 @@ def certify(
     """
     existing_models(model)
     existing(file, edits.synonyms)
-    from rich.progress import track
-
     from tl_dyck.certify import Asker, certify_each
     from tl_dyck.cli import certificates as asked
     from tl_dyck.kit.files import as_json, write_output
@@ -117,10 +115,10 @@ def certify(
     space = asked.read_space(edits, config, language)
     asker = Asker(network)
     certificates = certify_each(asker, strings, targets, space, tight=tight, **certifying.how)
-    shown: dict[str, Any] = {"total": len(rows), "transient": True, "disable": len(rows) == 1}
+    shown: dict[str, Any] = {"transient": True, "enabled": len(rows) > 1}
     done, stopped, lacking = [], False, list[int]()
     try:
-        for certificate in track(certificates, "certifying", console=console(), **shown):
+        for certificate in counted(certificates, "certifying", len(rows), **shown):
             done.append(certificate)  # one by one, so that an interrupt loses nothing
     except KeyboardInterrupt:
         stopped = True
