@@ -196,12 +196,14 @@ def _figure(done: Judgement) -> Figure:
     rows = rows[(rows["question"] == kind) & rows["auroc"].notna()]
     for plot in plots:
         plot.layout["height"] = 120 + _ROW * len(rows)
+        del plot.layout["title"]  # that of the section says it
     own = rows[~rows["method"].isin(CONTROLS)]
     best = own.loc[own["auroc"].idxmax(), "method"] if len(own) else "none"
     return Figure(
         name="figure",
         title=f"How well methods answer “{kind}”",
-        reading=f"Best is {best}, of {len(own)} methods and {len(rows) - len(own)} controls.",
+        reading=f"Best is {best}, of {len(own)} method{'s' * (len(own) != 1)} and "
+        f"{len(rows) - len(own)} controls.",
         data=rows[["method", "auroc", "auroc_low", "auroc_high", "n", "cases"]],
         command=judge_command(done) or "",
         plots=plots,
@@ -248,7 +250,7 @@ def _sizes(done: Judgement) -> list[Html | None]:
         f"{interval_words(_ends_of(done), 'cases')}."
     )
     shown = table(caption, ("method", *kinds), rows, numeric=range(1, 1 + len(kinds)))
-    return [element("details", element("summary", f"{len(rows)} methods"), shown)]
+    return [element("details", element("summary", "By method"), shown)]
 
 
 def _off(done: Judgement, method: str, kind: str) -> str:
