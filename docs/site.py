@@ -15,6 +15,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 _KINDS = {".ipynb": "notebook", ".py": "script", ".yaml": "sweep"}
 _FIRST = "demos/myopic.md"  # to begin with
+#: A plot is drawn for white pages: on dark ones it is dark, of the same hues.
+_DARK = (
+    "<style>@media (prefers-color-scheme: dark) { html { background: #1e2129; } "
+    "body { filter: invert(0.88) hue-rotate(180deg); } }</style>"
+)
 _MARK = re.compile(r"<!-- demo: (\S+) -->")  # in a page: a demo is shown here, folded
 _WIDE = "findings/claims.md"  # a page with a table of many columns
 _CHECKERS = "tl_dyck/certify"  # files check_*.py, which strangers take from the site, too
@@ -84,6 +89,7 @@ def output(cell_output: Any, name: str, files: dict[str, str]) -> str:
 
         files["demos/plotly.min.js"] = ""  # filled in at the end: all plots share it
         page = plotly.io.to_html(plot, include_plotlyjs="directory", validate=False)
+        page = page.replace("<head>", f"<head>{_DARK}", 1)
         height = int(plot["layout"].get("height", 450)) + 20
     files[f"demos/{name}.html"] = page
     return (

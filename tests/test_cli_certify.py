@@ -73,6 +73,22 @@ def test_export_says_what_it_wrote(checkpoint: Path, tmp_path: Path) -> None:
     assert torch.allclose(rnn(tokens), model(tokens), atol=1e-5)
 
 
+def test_an_exported_rnn_gets_its_network(exported: Path, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="the extra tl-dyck[onnx] is not installed")
+    result = call("export", exported, tmp_path / "networks", "--onnx", 9)
+    assert result.exit_code == 0
+    assert "Compared" not in result.stdout  # there is no model to compare it with
+    assert call("export", exported, exported, "--onnx", 9).exit_code == 0  # beside itself
+    onnx.checker.check_model(onnx.load(tmp_path / "networks" / "network-9.onnx"))
+    for name in ("rnn.json", "rnn.safetensors", "network-9.onnx"):
+        one, other = (folder / name for folder in (tmp_path / "networks", exported))
+        assert one.read_bytes() == other.read_bytes()
+    refused = call("export", exported, tmp_path / "again")
+    assert refused.exit_code == 2
+    assert "is an exported RNN already; --onnx N writes its network" in flat(refused.stderr)
+    assert not (tmp_path / "again").exists()
+
+
 @pytest.mark.parametrize("source", ["checkpoint", "exported"])
 def test_the_verdict_is_that_of_the_library(
     source: str, request: pytest.FixtureRequest, checkpoint: Path
@@ -123,6 +139,35 @@ def test_a_table_for_many_strings(words: Path, synonyms: Path, tmp_path: Path) -
     assert [row["target"] for row in rows] == [0, 1, 0, 1]
     assert [row["status"] for row in rows] == ["proved", "refuted", "refuted", "proved"]
     assert "2 proved, 2 refuted" in flat(result.stdout)
+
+
+def test_proofs_are_counted_timed_and_named(words: Path, synonyms: Path, tmp_path: Path) -> None:
+    """Two of three are proved: of each its file, how large it is, and how long it took."""
+    texts = ("--text", "bad", "--text", "the film was good", "--text", "good good good")
+    asked = (*texts, "--space", "sub:1", "--synonyms", synonyms, "--proofs", tmp_path / "kept")
+    result = call("certify", words, *asked)
+    assert result.exit_code == 1  # one is refuted
+    sizes = {n: (tmp_path / "kept" / f"{n}.proof").stat().st_size for n in (1, 3)}
+    cells = [line.split() for line in result.stdout.splitlines() if ".proof " in line]
+    assert [row[:3] for row in cells if len(row) == 4] == [
+        [f"{n}", f"{n}.proof", f"{size:,}"] for n, size in sizes.items()
+    ]
+    assert "2 of 2 proofs written, in" in result.stdout
+    rows = json.loads(call("certify", words, *asked, "--json").stdout)["proofs"]
+    assert [(row["number"], row["bytes"]) for row in rows] == list(sizes.items())
+    assert all(row["seconds"] > 0 for row in rows)
+
+
+def test_what_is_open_says_why(words: Path, tmp_path: Path) -> None:
+    """A table has no room for a column of reasons: they stand where edits would."""
+    texts = ("--text", "good film good bad", "--text", "the film was good")
+    limit = ("--space", "dup:2", "--time-limit", "1e-9", "--proofs", tmp_path / "kept")
+    result = call("certify", words, *texts, *limit)
+    assert result.exit_code == 3
+    said = flat(result.stdout)
+    assert said.count(": the time limit of 1e-09 s was reached") == 2
+    assert "no proof was written; 0 of 2 strings are proved" in said
+    assert not (tmp_path / "kept").exists()
 
 
 def test_stopping_early_keeps_what_is_done(

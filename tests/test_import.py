@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,41 @@ def test_a_model_is_built_without_what_only_pages_and_statistics_need() -> None:
     code += "\nfrom tl_dyck import frozen_importance, head_truths, judge, probes, widgets"
     bridges = {"transformer_lens.model_bridge", "scipy"} if installed.MAJOR >= 4 else set()
     assert loaded_by(code) & ({"plotly", "circuitsvis"} | bridges) == set()
+
+
+def loaded_by_commands(*lines: str) -> set[str]:
+    """Which modules a fresh interpreter has loaded after it has carried out these commands."""
+    said = "with redirect_stdout(StringIO()), suppress(SystemExit): "
+    code = "from contextlib import redirect_stdout, suppress\nfrom io import StringIO\n"
+    code += "import warnings\nwarnings.simplefilter('ignore')\nfrom tl_dyck.cli import app\n"
+    return loaded_by(code + "\n".join(f"{said}app({shlex.split(line)!r})" for line in lines))
+
+
+def test_helps_of_all_commands_load_nothing_heavy() -> None:
+    from tests.test_cli import COMMANDS, UNDER
+
+    loaded = loaded_by_commands(*(f"{command} --help" for command in ("", *COMMANDS, *UNDER)))
+    assert loaded.isdisjoint(HEAVY)
+    assert "tl_dyck.cli.judge" in loaded
+
+
+def test_tasks_are_listed_without_models() -> None:
+    """Languages are on torch, which takes a second; TransformerLens would take two to five more."""
+    loaded = loaded_by_commands("tasks")
+    assert loaded.isdisjoint({*HEAVY, "tl_dyck.models"} - {"torch", "numpy"})
+    assert "torch" in loaded
+
+
+def test_a_dry_run_loads_what_checks_its_points_and_no_more() -> None:
+    """Fields of a model are those of TransformerLens' class, so it is loaded, and it is the floor.
+
+    Nothing that draws, judges or reports is.
+    """
+    file = Path(__file__).parents[1] / "demos" / "sweep.yaml"
+    loaded = loaded_by_commands(f"sweep {shlex.quote(str(file))} --dry-run")
+    bridges = {"transformer_lens.model_bridge", "scipy"} if installed.MAJOR >= 4 else set()
+    assert loaded.isdisjoint({"plotly", "circuitsvis", "tl_dyck.report", "tl_dyck.judge"} | bridges)
+    assert "tl_dyck.studies.measurement" in loaded
 
 
 @pytest.mark.parametrize("name", tl_dyck.__all__)

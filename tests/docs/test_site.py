@@ -132,6 +132,7 @@ def test_a_plot_shares_the_script_of_all_plots():
     frame = site.output({"output_type": "display_data", "data": data}, "p", files)
     assert 'height="320"' in frame
     assert 'src="plotly.min.js"' in files["demos/p.html"]
+    assert files["demos/p.html"].count("prefers-color-scheme: dark") == 1
     assert len(site._with_plotly(files)["demos/plotly.min.js"]) > 1e6
     assert site._with_plotly(None) == {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,7 @@ from tl_dyck.judge.scores import most_misleading, oracle_rows, score_table
 from tl_dyck.judge.suites import DEVELOPMENT, HELD_OUT, SUITES
 from tl_dyck.kit.check import WrongTypeError, WrongValueError
 from tl_dyck.kit.registry import UnknownNameError
+from tl_dyck.report import judge as report
 from tl_dyck.report import write_report
 from tl_dyck.report.judge import lessons
 
@@ -323,7 +325,13 @@ def test_tuning_and_scoring_have_no_seed_in_common() -> None:
     assert len([*SUITES["quick"].cases()]) >= 200
 
 
-def test_a_run_is_kept_and_has_a_page(tmp_path: Any) -> None:
+def test_an_interval_of_one_case_is_not_shown() -> None:
+    row = {"auroc_low": math.nan, "auroc_high": math.nan, "off_low": 0.1, "off_high": 0.25}
+    assert report._ends(row, "auroc", ".2f") == ""
+    assert report._ends(row, "off", ".0%") == " [10%, 25%]"
+
+
+def test_a_run_is_kept_and_has_a_page(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     suite = Suite(name="tiny/quick", first_seed=0, sizes={"uniform": 3, "stack": 3})
     chosen = ["chance", "parser", "ov-norm", "zero-ablation", "attention-weight", "stack-attention"]
     done = judge_methods(suite, tmp_path, chosen, n_jobs=1, progress=False)
@@ -344,6 +352,12 @@ def test_a_run_is_kept_and_has_a_page(tmp_path: Any) -> None:
     ):  # those that are no controls
         assert (f"<h3>{name}</h3>" in text) != (name in fine)
     assert text.count('class="map"') == text.count("<h3>") > 0
+    assert 'data-plot="figure-0"' in text
+    monkeypatch.setattr(report, "_CARDS", 1)
+    few = write_report(done, tmp_path / "few.html").read_text(encoding="utf-8")
+    shown, more, folded = few.partition(f"<summary>{text.count('<h3>') - 1} more methods<")
+    assert (shown.count("<h3>"), bool(more)) == (1, True)
+    assert folded.count("<h3>") == text.count("<h3>") - 1
     off = done.scores.loc[("zero-ablation", "needed"), ["off", "off_low", "off_high"]]
     assert "{:.0%} [{:.0%}, {:.0%}]".format(*off) in text
     table = (tmp_path / "judge.md").read_text(encoding="utf-8")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import time
 import unicodedata
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from rich.text import Text
 
+from tests.patience import PATIENCE
 from tl_dyck.cli.answers import Saved, text_table
+from tl_dyck.kit import screen
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.files import CorruptFileError
-from tl_dyck.kit.screen import console, progress_bar, share_bar, visible
+from tl_dyck.kit.screen import busy, console, counted, progress_bar, share_bar, visible
 from tl_dyck.runs.spec import SweepError
 
 
@@ -35,6 +40,54 @@ def test_a_bar_is_told_the_share_that_is_done(options, seen, capsys, monkeypatch
     said = capsys.readouterr().out
     assert ("deciding" in said) is seen
     assert said.count("━") == (20 if seen else 0)  # of 40; rich leaves the rest blank
+
+
+def test_a_log_gets_a_line_a_minute(capsys, monkeypatch):
+    """Five and a half minutes are five lines, however often the bar is asked; then how it ended."""
+    now = [7.0]
+    for terminal, lines in ((False, range(60, 301, 60)), (True, ())):
+        log = Console(
+            file=io.StringIO(),
+            force_terminal=terminal,
+            color_system=None,
+            get_time=lambda: now[0],
+        )
+        streams = {False: log, True: console(stderr=True)}
+        monkeypatch.setattr(screen, "console", lambda *, stderr=False, of=streams: of[stderr])
+        bar = progress_bar(True)
+        bar.live.auto_refresh = False  # no thread that would ask between a second and its step
+        with bar:
+            task = bar.add_task("gpt seed 0", total=660, note="")
+            for done in range(1, 331):
+                now[0] += 1
+                bar.update(task, completed=done, note=f"loss {done}", refresh=True)
+        said = [f"gpt seed 0 {n * 100 // 660} % {n}/660 loss {n}" for n in lines]
+        assert capsys.readouterr().err.splitlines() == said
+        assert "330/660 loss 330" in log.file.getvalue()
+        monkeypatch.undo()
+
+
+def test_a_log_hears_of_work_that_tells_nothing(capsys, monkeypatch):
+    monkeypatch.setattr(screen, "_LINE_EVERY", 0.0)
+    heard, ends = "", time.monotonic() + PATIENCE
+    with busy("scores"):
+        while "scores 0:00:0" not in heard and time.monotonic() < ends:
+            time.sleep(0.01)
+            heard += capsys.readouterr().err
+    assert "scores 0:00:0" in heard
+
+
+def test_what_is_counted_comes_through_and_so_does_what_it_raises(capsys):
+    def some():
+        yield from "ab"
+        raise KeyboardInterrupt
+
+    for enabled in (True, False):
+        seen = []
+        with pytest.raises(KeyboardInterrupt):
+            seen.extend(counted(some(), "certifying", 3, enabled=enabled))
+        assert seen == ["a", "b"]
+        assert ("2/3" in capsys.readouterr().out) is enabled
 
 
 def test_every_character_that_acts_is_shown_and_no_other():

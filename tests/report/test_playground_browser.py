@@ -240,9 +240,12 @@ def test_only_what_is_all_is_100_percent(visit):
     ]
 
 
-def test_on_a_telephone_the_first_model_is_on_the_first_screen(visit):
+def test_on_a_telephone_the_stack_and_the_first_model_are_on_the_first_screen(visit):
     page = visit("seeds", 390).page
     assert page.locator(".card .chances").first.bounding_box()["y"] < 844
+    stack, depth = (page.locator(name).bounding_box() for name in ("#stack", "#depth"))
+    assert stack["y"] > page.locator("#strip").bounding_box()["y"]  # under what is typed
+    assert depth["y"] + depth["height"] < page.locator("#glance").bounding_box()["y"]
 
 
 def test_blocks_taken_out_and_pairs_put_in(visit):

@@ -101,13 +101,19 @@ def test_contents_lead_to_every_section_in_order(page):
 def test_findings_come_first_the_most_interesting_three_in_order(page, tiny_study):
     found = [finding for finding in findings(tiny_study) if not finding.is_note]
     (first,) = page.find("ol", class_="findings")
-    assert [(item.find("h3")[0].text, item.find("p")[0].text) for item in first.find("li")] == [
-        (finding.title, finding.text) for finding in found[:3]
-    ]
     (rest,) = page.find("ul", class_="findings more")
-    assert [item.find("p")[0].text for item in rest.find("li")] == [
-        finding.text for finding in found[3:]
+    items = [*first.find("li"), *rest.find("li")]
+    assert len(first.find("li")) == 3
+    shown = [(each.find("h3")[0], *each.find("p")) for each in items]
+    assert [tuple(part.text for part in parts) for parts in shown] == [
+        (finding.title, finding.sentence, finding.number, finding.text) for finding in found
     ]
+    for finding, (*_, number, text) in zip(found, shown, strict=True):
+        assert finding.sentence.endswith(".")
+        assert len(finding.sentence) <= 160  # one sentence
+        assert any(digit.isdigit() for digit in finding.number)
+        assert number.attributes["class"] == "number"
+        assert text.parent.name == "details"  # the rest can be unfolded
 
 
 def test_every_figure_is_read_aloud_downloadable_and_reproducible(page, tiny_study):

@@ -17,9 +17,7 @@ from tl_dyck.report import write_report
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import percent
 from tl_dyck.report.patterns import _exact, likeliest_errors, worst_string
-from tl_dyck.report.study import _items
 from tl_dyck.studies import Study, findings
-from tl_dyck.studies.findings import Finding
 
 TABLES = dict.fromkeys(("accuracy", "after-close", "entropy-gap", "balance"), "models")
 TABLES |= {"depth": "closings", "stack": "heads", "training": "history"}
@@ -330,19 +328,6 @@ def test_one_seed_and_no_balance(tiny_study, tmp_path):
     assert {"variation", "balance"} & sections == set()
     assert {"patterns", "accuracy", "stack", "training"} <= sections
     assert page.find("figure") == []  # no pair to show
-
-
-def test_a_finding_that_lists_a_lot_is_cut_and_can_be_unfolded(tmp_path):
-    """Otherwise a list of forty runs would push everything else off the first screen."""
-    text = "Some runs: " + ", ".join(f"gpt seed {seed} (97.0%)" for seed in range(60)) + "."
-    failure = Finding(figure="training", title="A list", text=text, interest=1.0)
-    (tmp_path / "items.html").write_text("".join(_items([failure])), encoding="utf-8")
-    page = read_page(tmp_path / "items.html")
-    (shown,) = [p for p in page.find("p") if p.parent is not None and p.parent.name == "li"]
-    assert len(shown.text) < 240
-    assert shown.text.endswith("%), …")
-    (folded,) = page.find("details")
-    assert failure.text in folded.text
 
 
 @pytest.mark.parametrize(

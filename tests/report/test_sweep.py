@@ -11,6 +11,7 @@ import pytest
 
 from tests.report.pages import Node, data_block, read_page, table_rows, whole_page
 from tl_dyck.report import write_report
+from tl_dyck.report.sweep import in_words
 from tl_dyck.runs import SweepStatus, aggregate, load_results, run_sweep
 
 EVIL = "<img src=x onerror=alert(1)>"
@@ -21,6 +22,11 @@ def toy(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
     if seed == 2 and point["x"] == 1:
         raise ValueError(f"two is too much {EVIL}")
     return {"score": point["x"] + seed / 10, METRIC: 1.0 + seed, "word": "w"}
+
+
+def with_errors(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+    name = "long_accuracy_after_close"
+    return {name: 0.5, f"{name}_error": 0.1, "miss_error": point["x"]}
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +65,42 @@ def test_the_means_are_those_of_the_library(page, report):
         assert [
             x + part for x, part in zip(dots["x"], dots["error_x"]["array"], strict=True)
         ] == pytest.approx(list(found["high"]))
+
+
+def test_figures_come_before_tables_and_headings_are_words(page, tmp_path):
+    """Standard errors have rows of a table, and no figures."""
+    done = run_sweep(
+        {"grid": {"x": [0, 1]}, "seeds": 2},
+        tmp_path,
+        experiment=with_errors,
+        n_jobs=1,
+        progress=False,
+    )
+    other = read_page(write_report(done))
+    heads = [section.find("h2")[0].text for section in other.find("section")]
+    said = ["Accuracy after a closing bracket, long strings", "Miss, standard error"]
+    assert heads[1:6] == [*said, "Means over seeds", "Runs", "Errors"]
+    assert {row[1] for row in table_rows(other, "means")[1:]} == {
+        *("long_accuracy_after_close", "long_accuracy_after_close_error", "miss_error")
+    }
+    ids = [section.attributes["id"] for section in page.find("section")]
+    assert ids[1:6] == ["metric-0", "metric-1", "means", "runs", "errors"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("accuracy", "Accuracy"),
+        ("accuracy_closing_only", "Accuracy among closing brackets"),
+        ("long_accuracy_after_open", "Accuracy after an opening bracket, long strings"),
+        ("long_accuracy_after_close_error", "Accuracy after a closing bracket, standard error, "
+         "long strings"),
+        ("proved sub:1,dup:2", "Proved sub:1,dup:2"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_metrics_in_words(metric, words):
+    assert in_words(metric) == words
 
 
 def test_names_are_text(page):

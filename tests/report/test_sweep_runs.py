@@ -82,7 +82,7 @@ def test_variation_is_that_of_the_models(page, folder):
 
 def test_metrics_are_outcomes(page):
     titles = {each.text for each in page.find("h2")}
-    assert {"accuracy", "learned", "Training curves", "Attention variation"} <= titles
+    assert {"Accuracy", "Learned", "Training curves", "Attention variation"} <= titles
     assert not {"steps", "train_seconds"} & titles
 
 

@@ -191,9 +191,14 @@ def test_a_theme_is_kept_whatever_the_system_has(browser, tmp_path, theme, schem
         each.context.close()
 
 
-def test_a_frame_says_when_there_is_more_below(browser, tmp_path):
+@pytest.mark.parametrize("by", ["us", "circuitsvis"])
+def test_a_frame_says_when_there_is_more_below(by, browser, tmp_path):
     model = build_model(get_config("minimal-onehot", "dyck-2-4"))
-    frame = widgets.attention_seeds({f"model {i}": model for i in range(30)}, TEXT)._repr_html_()
+    if by == "us":
+        widget = widgets.attention_seeds({f"model {i}": model for i in range(30)}, TEXT)
+    else:
+        widget = widgets.circuitsvis_attention(model, TEXT)
+    frame = widget._repr_html_()
     page = tmp_path / "notebook.html"
     page.write_text(f"<!DOCTYPE html><html data-drawn=yes><body>{frame}</body></html>", "utf-8")
     seen = Visit(browser, page, 700, "light")

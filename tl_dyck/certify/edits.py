@@ -99,11 +99,9 @@ def certify_many(
     certificates = certify_each(
         model_or_rnn, given, targets, space, certifier, n_jobs=n_jobs, **how
     )
-    if not progress:
-        return list(certificates)
-    from rich.progress import track
+    from tl_dyck.kit.screen import counted
 
-    return list(track(certificates, "certifying", total=len(given)))
+    return list(counted(certificates, "certifying", len(given), enabled=progress))
 
 
 @checked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tl_dyck.cli.answers import Answer, Next, Rows, Saved, end_with
-from tl_dyck.cli.completion import saved_models
 from tl_dyck.cli.options import (
-    MODEL,
     Certifying,
     EditOptions,
     ModelOrRNN,
@@ -26,7 +25,7 @@ from tl_dyck.cli.options import (
     out_folder,
     whole,
 )
-from tl_dyck.kit.screen import console, in_a_line
+from tl_dyck.kit.screen import counted, in_a_line
 from tl_dyck.kit.suggest import command
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: Annotated[str, argument("MODEL", MODEL, autocompletion=saved_models)],
+    model: ModelOrRNN,
     out: Annotated[Path, folder_to_write("OUT", "Folder to write.")],
     onnx: Annotated[
         int | None,
@@ -44,13 +43,19 @@ def export(
     """Export a one-layer model as the two-layer RNN that equals it, to run on torch alone.
 
     For example: [bold]tl-dyck export results/study:minimal-onehot/seed-0 my-rnn[/bold]
+
+    Of an RNN that was exported, [bold]--onnx[/bold] writes the network.
     """
     existing_models(model)
+    from tl_dyck.cli.certificates import load_any
     from tl_dyck.kit.files import ensure_folder
-    from tl_dyck.rnn import export_rnn, save_rnn
-    from tl_dyck.runs.saved import load_pretrained
+    from tl_dyck.rnn import TwoLayerRNN, export_rnn, save_rnn
 
-    rnn = export_rnn(load_pretrained(model, device="cpu"))
+    network, _ = load_any(model)
+    exported = isinstance(network, TwoLayerRNN)
+    if exported and onnx is None:
+        raise ValueError(f"{model!r} is an exported RNN already; --onnx N writes its network")
+    rnn = network if exported else export_rnn(network)
     if onnx is not None:
         from tl_dyck.certify.protocol import certifiers
 
@@ -64,8 +69,8 @@ def export(
     yield (
         f"{config.model_name}: {config.n_heads} head{'s' * (config.n_heads > 1)}, width "
         f"{config.d_model}, {mlp}, {numbers:,} weights; layer 1 carries "
-        f"{'nothing' if config.state == 'none' else config.state}. "
-        "Compared with the model on random strings: equal."
+        f"{'nothing' if config.state == 'none' else config.state}."
+        f"{'' if exported else ' Compared with the model on random strings: equal.'}"
     )
     yield Saved("RNN", out)
 
@@ -103,8 +108,6 @@ def certify(
     """
     existing_models(model)
     existing(file, edits.synonyms)
-    from rich.progress import track
-
     from tl_dyck.certify import Asker, certify_each
     from tl_dyck.cli import certificates as asked
     from tl_dyck.kit.files import as_json, write_output
@@ -117,10 +120,10 @@ def certify(
     space = asked.read_space(edits, config, language)
     asker = Asker(network)
     certificates = certify_each(asker, strings, targets, space, tight=tight, **certifying.how)
-    shown: dict[str, Any] = {"total": len(rows), "transient": True, "disable": len(rows) == 1}
+    shown: dict[str, Any] = {"transient": True, "enabled": len(rows) > 1}
     done, stopped, lacking = [], False, list[int]()
     try:
-        for certificate in track(certificates, "certifying", console=console(), **shown):
+        for certificate in counted(certificates, "certifying", len(rows), **shown):
             done.append(certificate)  # one by one, so that an interrupt loses nothing
     except KeyboardInterrupt:
         stopped = True
@@ -157,22 +160,29 @@ def _proofs(
     from tl_dyck.kit.files import ensure_folder
     from tl_dyck.rnn import TwoLayerRNN
 
-    kept = []
-    # not strict: after an interrupt some strings have no certificate
-    for number, (string, certificate) in enumerate(zip(strings, done, strict=False), start=1):
-        if certificate.status == "proved":
-            target = certificate.target
-            try:
-                proof = prove_edits(asker, string, target, space, time_limit=time_limit)
-            except NoProofError as error:
-                yield f"string {number} has no proof: {error}"
-                lacking.append(number)
-            else:
-                kept.append(proof.save(ensure_folder(folder) / f"{number}.proof"))
-                yield Saved("Proof", kept[-1])
+    rows: list[dict[str, Any]] = []
+    proved = [number for number, each in enumerate(done, start=1) if each.status == "proved"]
+    for number in proved:
+        string, target, started = strings[number - 1], done[number - 1].target, time.perf_counter()
+        try:
+            proof = prove_edits(asker, string, target, space, time_limit=time_limit)
+        except NoProofError as error:
+            yield f"string {number} has no proof: {error}"
+            lacking.append(number)
+        else:
+            file = proof.save(ensure_folder(folder) / f"{number}.proof")
+            facts = {"bytes": file.stat().st_size, "seconds": time.perf_counter() - started}
+            rows.append({"number": number, "file": file, "name": file.name, **facts})
+    columns = {"": "{number}", "proof": "{name}", "bytes": "{bytes:,}", "s": "{seconds:.3g}"}
+    yield ""
+    yield Rows("proofs", rows, columns)
+    took, kept = sum(row["seconds"] for row in rows), [row["file"] for row in rows]
     if not kept:
-        yield "no proof was written"
-    elif isinstance(asker.model_or_rnn, TwoLayerRNN):
+        yield f"no proof was written; {len(proved)} of {len(done)} strings are proved"
+        return
+    yield f"{len(kept)} of {len(proved)} proofs written, in {took:.3g} s."
+    yield Saved("Folder", folder)
+    if isinstance(asker.model_or_rnn, TwoLayerRNN):
         yield Next("To check them", command("check", *kept, "--model", model))
     else:
         yield Next("To check them", command("check", *kept))
@@ -196,9 +206,10 @@ def _said(certificates: Sequence[Certificate], found: Sequence[Mapping[str, Any]
     columns |= {"s": "{seconds:.3g}", "string, and what edits make of it": "{shown}"}
     rows: list[dict[str, Any]] = []
     for number, row in enumerate(found, start=1):
-        # of what is refuted the edits that refute it are shown
+        # of what is refuted the edits that refute it are shown, of what is open the reason
         shown = row["marked" if row["status"] == "refuted" else "text"]
-        rows.append({**row, "number": number, "shown": shown})
+        why = f": {row['reason']}" if row["status"] == "open" and row["reason"] else ""
+        rows.append({**row, "number": number, "shown": f"{shown}{why}"})
     yield {"certificates": found}
     yield Rows("", rows, columns)
     counts = Counter(certificate.status for certificate in certificates)

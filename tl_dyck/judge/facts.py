@@ -279,7 +279,7 @@ def embed_deeper(model: Any, language: DyckLanguage, tokens: Int[Tensor, "n pos"
 
 
 def deeper(language: DyckLanguage, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
-    """Depth after each bracket, were 1 … D − 1 moved on by one, the last to 1; 0 and D stay.
+    """Depth after each bracket, but one more for 1 … D − 2, and 1 for D − 1; 0 and D stay.
 
     So a bracket that is on top of the stack stays there, at another depth.
     """

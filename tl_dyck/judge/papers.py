@@ -13,7 +13,7 @@ import pandas as pd
 
 from tl_dyck.judge.protocol import COLUMNS, CONTROLS
 from tl_dyck.plotting.plot_recipes import as_figure, dots
-from tl_dyck.plotting.plots import Line
+from tl_dyck.plotting.plots import Line, Plot
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -26,6 +26,13 @@ def scores_figure(
     scores: pd.DataFrame, order: Sequence[str], own: Collection[str], columns: Iterable[str]
 ) -> go.Figure:
     """AUROC with its interval, a row per method and a plot per column; one's own in a colour."""
+    return as_figure(score_plots(scores, order, own, columns), "AUROC of methods")
+
+
+def score_plots(
+    scores: pd.DataFrame, order: Sequence[str], own: Collection[str], columns: Iterable[str]
+) -> list[Plot]:
+    """The plots of `scores_figure`."""
     kinds = {"own": "own method", "other": "other methods", "control": "controls"}
     found = []
     for column in columns:
@@ -48,7 +55,7 @@ def scores_figure(
         )
         made.layout["title"] = {"text": column}
         found.append(made)
-    return as_figure(found, "AUROC of methods")
+    return found
 
 
 def scores_latex(

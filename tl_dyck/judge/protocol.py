@@ -34,17 +34,14 @@ KINDS = {
         "Does it break if this head's output is what it would be on the string with all types "
         "exchanged, all else as it is?"
     ),
-    "pattern": (
-        "Does it break if this head attends to all positions up to its own alike, all else as it "
-        "is?"
-    ),
+    "pattern": "Does it break if this head attends to all positions equally, all else as it is?",
     "depth": (
-        "Does it break if this head's output is what it would be were depths from 1 to D - 1 moved "
-        "on by one, the last to the first, all else as it is?"
+        "Does it break if this head gives the output that belongs to another depth (one more, or 1 "
+        "instead of D - 1; D stays), all else as it is?"
     ),
     "edge": (
-        "Does it break if this part reads what it would had that head, or the embedding, put out "
-        "what it does on the string with all types exchanged, all else as it is?"
+        "Does it break if this part alone sees the output that that head, or the embedding, has on "
+        "the string with all types exchanged, all else as it is?"
     ),
     "feature": (
         "Is what this head puts out, along this direction, positive where one type of bracket is "

@@ -7,22 +7,37 @@ act on are shown as escapes, ``\x1b`` and the like, wherever they come from.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
 )
 from rich.segment import Segment
+from rich.text import Text
 
 from tl_dyck.kit.visible import UNSAFE, in_a_line, visible
 
-__all__ = ["Bars", "busy", "console", "in_a_line", "progress_bar", "share_bar", "visible"]
+__all__ = [
+    "Bars",
+    "busy",
+    "console",
+    "counted",
+    "in_a_line",
+    "progress_bar",
+    "share_bar",
+    "visible",
+]
+
+_T = TypeVar("_T")
 
 
 class _SafeConsole(Console):
@@ -41,17 +56,49 @@ def console(*, stderr: bool = False) -> Console:
     return _SafeConsole(highlight=False, markup=False, emoji=False, stderr=stderr)
 
 
+#: Seconds between two lines of progress, where it goes to a file or a pipe.
+_LINE_EVERY = 60.0
+
+
 class Bars(Progress):
-    """Progress bars whose last state is shown in notebooks, too: rich leaves it out there."""
+    """Progress bars that also do for logs: there they are a line a minute on standard error.
+
+    Rich shows a log only how it ended, and a notebook all but that; here both see both.
+    """
+
+    _said: float | None = None  # when the last line was printed; None where none is to be
+
+    def start(self) -> None:
+        """Start them."""
+        if not (self.disable or self.console.is_terminal or self.console.is_jupyter):
+            self._said = self.get_time()
+        super().start()
+
+    def get_renderable(self) -> RenderableType:
+        """The bars; rich asks for them ten times a second, whether or not there is a terminal."""
+        if self._said is not None and self.get_time() - self._said >= _LINE_EVERY:
+            self._said = self.get_time()
+            for task in self.tasks:
+                words = " ".join(_in_words(column, task) for column in self.columns).split()
+                console(stderr=True).print(Text(" ".join(words)), soft_wrap=True)
+        return super().get_renderable()
 
     def stop(self) -> None:
         """Stop them."""
+        self._said = None  # how it ended is a line of its own
         if self.console.is_jupyter:
             self.refresh()
         super().stop()
 
 
-def progress_bar(enabled: bool) -> Progress:
+def _in_words(column: str | ProgressColumn, task: Task) -> str:
+    """What a column of a bar says, for a log: a bar is a percentage there."""
+    if isinstance(column, BarColumn):
+        return "" if task.total is None else f"{math.floor(task.percentage)} %"
+    return str(column(task)) if isinstance(column, ProgressColumn) else ""
+
+
+def progress_bar(enabled: bool, *, transient: bool = False) -> Progress:
     """A progress bar with a note (the field "note" of its task), which fits a narrow terminal."""
     bar = BarColumn(bar_width=None)  # gives way
     columns = (
@@ -60,7 +107,18 @@ def progress_bar(enabled: bool) -> Progress:
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    return Bars(*columns, disable=not enabled)
+    return Bars(*columns, console=console(), transient=transient, disable=not enabled)
+
+
+def counted(
+    values: Iterable[_T], what: str, total: int, *, enabled: bool = True, transient: bool = False
+) -> Iterator[_T]:
+    """The values, one after the other, under a bar that counts them."""
+    if not enabled:
+        yield from values
+        return
+    with progress_bar(True, transient=transient) as bar:
+        yield from bar.track(values, total, task_id=bar.add_task(what, total=total, note=""))
 
 
 @contextlib.contextmanager

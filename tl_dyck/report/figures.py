@@ -96,7 +96,7 @@ def _stack(study: Study) -> Figure | None:
     chance, ceiling = float(facts["chance_at_closing"]), float(facts["ceiling_at_closing"])
     marked = [
         Line(chance, f"chance: {chance:.2f}"),
-        Line(ceiling, f"without positions at most: {ceiling:.2f}", "right"),
+        Line(ceiling, f"at most, if equal brackets look alike: {ceiling:.2f}", "right"),
         Line(1.0, "a parser: 1", "right"),
     ]
     return Figure(

@@ -12,6 +12,7 @@ import torch
 from tl_dyck.estimates import interval_words
 from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, SUITES, methods
 from tl_dyck.judge.facts import all_prefixes
+from tl_dyck.judge.papers import score_plots
 from tl_dyck.judge.protocol import COLUMNS, CONVERGED, Case, Question, kind_of
 from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.scores import most_misleading
@@ -20,9 +21,11 @@ from tl_dyck.kit.suggest import command
 from tl_dyck.reading.hook_points import attention_patterns
 from tl_dyck.report.heatmap import color_bar, heat_map, text_of
 from tl_dyck.report.markup import Html, csv_link, element, percent, table
-from tl_dyck.report.page import Page, Section, again, made_with
+from tl_dyck.report.page import Figure, Page, Section, again, made_with
 from tl_dyck.studies.tables import markdown
 
+_ROW = 22  # pixels of a method in the figure: seventy of them are two screens
+_CARDS = 8  # methods whose most misleading case is shown; the rest unfolds
 _NEARLY_ALL = 0.95  # of the questions: below, the share that was answered stands beside the number
 
 
@@ -38,6 +41,7 @@ def judge_page(done: Judgement) -> Html:
         f"and {n_methods} methods, with their published readings. Suite {done.suite}.",
         parts=[
             Section("lessons", "What to take from it", _lessons(done)),
+            _figure(done),
             Section("auroc", "Methods against questions", _auroc(done)),
             Section("sizes", "How far from the true effect", _sizes(done)),
             Section("thresholds", "At each method's own threshold", _thresholds(done)),
@@ -166,13 +170,46 @@ def _cell(done: Judgement, method: str, kind: str) -> str:
     row = done.scores.loc[(method, kind)]
     if not np.isfinite(row["auroc"]):
         return f"one answer only ({percent(row['accuracy'], 0)} right)"
-    return f"{row['auroc']:.2f} [{row['auroc_low']:.2f}, {row['auroc_high']:.2f}]{share_said(row)}"
+    return f"{row['auroc']:.2f}{_ends(row, 'auroc', '.2f')}{share_said(row)}"
+
+
+def _ends(row: Mapping[str, Any], name: str, form: str) -> str:
+    """The interval of a number; of a single case there is none."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f" [{low:{form}}, {high:{form}}]" if np.isfinite(low) and np.isfinite(high) else ""
 
 
 def share_said(row: Mapping[str, Any]) -> str:
     """Of which share of questions a number is, where that is not nearly all."""
     share = row.get("answered", np.nan)
     return f" of {share:.0%}" if share < _NEARLY_ALL else ""
+
+
+def _figure(done: Judgement) -> Figure:
+    """How well each method answers the kind of question that most methods answer."""
+    wide = done.wide()
+    columns = [column for column in COLUMNS if column in wide]
+    # of several with as many the first
+    kind = max(columns, key=lambda column: int(wide[column].notna().sum()))
+    plots = score_plots(done.scores, done.order(), (), [kind])
+    rows = done.scores.reset_index()
+    rows = rows[(rows["question"] == kind) & rows["auroc"].notna()]
+    for plot in plots:
+        plot.layout["height"] = 120 + _ROW * len(rows)
+        del plot.layout["title"]  # that of the section says it
+    own = rows[~rows["method"].isin(CONTROLS)]
+    best = own.loc[own["auroc"].idxmax(), "method"] if len(own) else "none"
+    return Figure(
+        name="figure",
+        title=f"How well methods answer “{kind}”",
+        reading=f"Best is {best}, of {len(own)} method{'s' * (len(own) != 1)} and "
+        f"{len(rows) - len(own)} controls.",
+        data=rows[["method", "auroc", "auroc_low", "auroc_high", "n", "cases"]],
+        command=judge_command(done) or "",
+        plots=plots,
+        note="A row per method, controls first, with "
+        f"{interval_words(_ends_of(done), 'cases')}; 0.5 is chance.",
+    )
 
 
 def _auroc(done: Judgement) -> list[Html | None]:
@@ -212,14 +249,15 @@ def _sizes(done: Judgement) -> list[Html | None]:
         "prefix, so that a method which does something else is far off. With "
         f"{interval_words(_ends_of(done), 'cases')}."
     )
-    return [table(caption, ("method", *kinds), rows, numeric=range(1, 1 + len(kinds)))]
+    shown = table(caption, ("method", *kinds), rows, numeric=range(1, 1 + len(kinds)))
+    return [element("details", element("summary", "By method"), shown)]
 
 
 def _off(done: Judgement, method: str, kind: str) -> str:
     row = done.scores.loc[(method, kind)] if (method, kind) in done.scores.index else {}
     if not np.isfinite(row.get("off", np.nan)):
         return "–"
-    return f"{row['off']:.0%} [{row['off_low']:.0%}, {row['off_high']:.0%}]"
+    return f"{row['off']:.0%}{_ends(row, 'off', '.0%')}"
 
 
 def _thresholds(done: Judgement) -> list[Html | None]:
@@ -257,7 +295,8 @@ def _gallery(done: Judgement) -> list[Html]:
     worst = most_misleading(done.answers)
     worst = worst[~worst["method"].isin(CONTROLS)]
     try:
-        cards = [_card(row, done) for row in worst[worst["misled"] > 0].itertuples()]
+        misled = worst[worst["misled"] > 0].sort_values("misled", ascending=False, kind="stable")
+        cards = [_card(row, done) for row in misled.itertuples()]
     except CorruptFileError as error:  # of the suite: what was found stands without pictures
         return [element("p", f"Which questions mislead a method is not shown: {error}.")]
     columns = "repeat(auto-fill,minmax(clamp(9rem,22vw,15rem),1fr))"  # two on a telephone
@@ -269,8 +308,12 @@ def _gallery(done: Judgement) -> list[Html]:
             "pattern of the head in question, or the mean of the last layer.",
         ),
         color_bar(),
-        element("div", cards, style=grid),
+        element("div", cards[:_CARDS], style=grid),
     ]
+    if cards[_CARDS:]:
+        more = element("div", cards[_CARDS:], style=grid)
+        said = f"{len(cards) - _CARDS} more methods"
+        parts.append(element("details", element("summary", said), more))
     fine = ", ".join(worst.loc[worst["misled"] == 0, "method"])
     return [*parts, *([element("p", f"Never on the wrong side: {fine}.")] if fine else [])]
 

@@ -17,9 +17,6 @@ from tl_dyck.studies import Study, findings
 from tl_dyck.studies.findings import Finding
 from tl_dyck.studies.results import RECALLED_VARIATION, reference_means
 
-_TEXT_LIMIT = 450  # characters of a finding, and how many are shown of a longer one
-_TEXT_BEGINNING = 230
-
 
 def study_page(study: Study) -> Html:
     """The page of a study; the same study gives the same bytes.
@@ -106,26 +103,11 @@ def _items(found: Iterable[Finding]) -> list[Html]:
         element(
             "li",
             element("h3", element("a", finding.title, href=f"#{finding.figure}")),
-            _text(finding.text),
+            element("p", finding.sentence),
+            element("p", finding.number, class_="number"),
+            element("details", element("summary", "In full"), element("p", finding.text)),
         )
         for finding in found
-    ]
-
-
-def _text(text: str) -> list[Html]:
-    """A finding's text; of one that lists a lot, the beginning.
-
-    So it does not push the others off the page.
-    """
-    if len(text) <= _TEXT_LIMIT:
-        return [element("p", text)]
-    entries, found, _ = text[:_TEXT_BEGINNING].rpartition(
-        "), "
-    )  # never in the middle of a pair of brackets
-    beginning = f"{entries})," if found else text[:_TEXT_BEGINNING].rpartition(" ")[0]
-    return [
-        element("p", f"{beginning} …"),
-        element("details", element("summary", "All of it"), element("p", text)),
     ]
 
 

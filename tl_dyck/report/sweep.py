@@ -1,4 +1,4 @@
-"""The page of a sweep: how it stands, its runs, means over seeds, curves, figures, errors."""
+"""The page of a sweep: how it stands, figures, curves, means over seeds, its runs, errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def sweep_page(sweep: SweepStatus) -> Html:
     results = load_results(sweep.folder)
     means = aggregate(results) if len(results) else pd.DataFrame()
     groups = [] if means.empty else groups_of(means)
-    metrics = [] if means.empty else list(dict.fromkeys(means["metric"]))
+    named = [] if means.empty else list(dict.fromkeys(means["metric"]))
+    # a standard error stands in the table; it has no figure beside that of its mean
+    metrics = [name for name in named if name.removesuffix("_error") not in {*named} - {name}]
     lead = (
         f"{status.total:,} runs of a sweep, {status.counts.get('done', 0):,} of them done, "
         f"in {sweep.folder.name}."
@@ -52,14 +54,14 @@ def sweep_page(sweep: SweepStatus) -> Html:
         command=report,
         parts=[
             Section("status", "How it stands", _status(status)),
-            Section("runs", "Runs", _runs(results)),
-            _curves(sweep.folder, results),
-            _variation(sweep.folder, results),
-            Section("means", "Means over seeds", _means(means, groups)),
             *(
                 _metric(folder, index, metric, groups, means[means["metric"] == metric])
                 for index, metric in enumerate(metrics[:_MOST_METRICS])
             ),
+            _variation(sweep.folder, results),
+            _curves(sweep.folder, results),
+            Section("means", "Means over seeds", _means(means, groups)),
+            Section("runs", "Runs", _runs(results)),
             Section("errors", "Errors", _errors(status)),
         ],
         about=[
@@ -80,6 +82,23 @@ def _names(means: pd.DataFrame, groups: list[str]) -> list[str]:
     ]
 
 
+_WORDS = {
+    "_closing_only": " among closing brackets",
+    "_after_close": " after a closing bracket",
+    "_after_open": " after an opening bracket",
+    "_error": ", standard error",
+}
+
+
+def in_words(metric: str) -> str:
+    """A metric as a heading: ``long_accuracy_after_close`` in words, others without underscores."""
+    said = metric.removeprefix("long_")
+    for ending, words in _WORDS.items():
+        said = said.replace(ending, words)
+    said = said.replace("_", " ") + (", long strings" if metric.startswith("long_") else "")
+    return said[:1].upper() + said[1:]
+
+
 def _metric(folder: str, index: int, metric: str, groups: list[str], means: pd.DataFrame) -> Figure:
     shown = means.dropna(subset=["mean"])[:_MOST_ROWS]
     reading = f"No run has a {metric}."
@@ -98,12 +117,12 @@ def _metric(folder: str, index: int, metric: str, groups: list[str], means: pd.D
         said="{point}<br>{mean:.4g} [{low:.4g}, {high:.4g}], {seeds} seeds; as many others "
         "[{again_low:.4g}, {again_high:.4g}]",
         hover="",
-        unit=metric,
+        unit=in_words(metric),
         bars=("low", "high"),
     )
     return Figure(
         name=f"metric-{index}",
-        title=metric,
+        title=in_words(metric),
         reading=reading,
         data=means,
         command=command("sweep", "results", folder, "--metrics", metric),
@@ -289,8 +308,9 @@ def _means(means: pd.DataFrame, groups: list[str]) -> list[Html]:
     )
     caption = f"Means over seeds, with {interval_words(means)}; and "
     caption += f"{again_words(means)}{left_out}"
+    made = table(caption, columns, rows, numeric=range(2, len(columns)), sortable=True)
     link = element("div", csv_link(means, "means"), class_="tools")
-    return [table(caption, columns, rows, numeric=range(2, len(columns)), sortable=True), link]
+    return [element("details", element("summary", f"All {len(rows):,} means"), made), link]
 
 
 def _errors(status: SweepStatus) -> list[Html]:

@@ -20,18 +20,22 @@ FEWEST_FOR_A_TIE = 20
 @final
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One sentence or two, and how surprising they are.
+    """What was found, in short and in full, and how surprising it is.
 
     Attributes:
         figure: the name of the report's figure that shows it, and whose reading it is.
         title: a few words.
-        text: the finding, with its numbers and intervals.
+        sentence: what the number is.
+        number: the one that says most, with its interval or unit.
+        text: the finding in full, with its numbers and intervals.
         interest: larger is more interesting; only the order matters.
         is_note: whether it says how far the others can be trusted, and so stands after them.
     """
 
     figure: str
     title: str
+    sentence: str
+    number: str
     text: str
     interest: float
     is_note: bool = False
@@ -78,6 +82,8 @@ def _failures(study: Study) -> Iterator[Finding]:
     yield Finding(
         figure="training",
         title="Some runs did not reach the target accuracy",
+        sentence="Some runs ended without it, and are part of every number here.",
+        number=f"{len(failed)} of {len(models)} runs",
         text=f"{len(failed)} of {len(models)} runs ended without it: "
         + "; ".join(
             _failed_family(str(family), runs, int((models["family"] == family).sum()), target)
@@ -124,7 +130,8 @@ def _variation(study: Study) -> Iterator[Finding]:
     most = table.loc[table.groupby("family", sort=False)["variation"].idxmax()]
     most = most.sort_values("variation", ascending=False)
     random = float(most["random_baseline"].iloc[0])
-    largest = float(most["variation"].iloc[0])
+    first = most.iloc[0]
+    largest = float(first["variation"])
     said = [_one_variation(study, row) for _, row in most.iterrows()]
     text = f"Seeds differ in their attention: {'; '.join(said)}. "
     text += f"Two patterns drawn at random differ by {random:.2f}"
@@ -133,6 +140,9 @@ def _variation(study: Study) -> Iterator[Finding]:
         figure="variation",
         # 0.3 of what random patterns differ by: a word for the title, no test
         title=f"The same task, {'different' if largest > 0.3 * random else 'similar'} attention",
+        sentence=f"Two seeds of {first['family']} differ most in the attention of layer "
+        f"{int(first['layer'])}; two random patterns differ by {random:.2f}.",
+        number=f"{largest:.2f}{_interval(first)}",
         text=text,
         # from 2 to 4; the most interesting findings of the other kinds lie between
         interest=2 + 2 * min(largest / random, 1.0),
@@ -149,11 +159,15 @@ MORE_THAN_RANDOM = (
 def _one_variation(study: Study, row: pd.Series[Any]) -> str:
     """The variation of one family in one layer, beside the accuracy of its models."""
     facts = study.summary["families"][row["family"]]["accuracy"]
-    interval = f" [{row['low']:.2f}, {row['high']:.2f}]" if pd.notna(row["low"]) else ""
     return (
-        f"{row['family']} in layer {int(row['layer'])} by {row['variation']:.2f}{interval} "
+        f"{row['family']} in layer {int(row['layer'])} by {row['variation']:.2f}{_interval(row)} "
         f"({int(row['n_models'])} seeds, {_of_all(facts['mean'])} accurate)"
     )
+
+
+def _interval(row: pd.Series[Any]) -> str:
+    """The interval of a variation, if it has one."""
+    return f" [{row['low']:.2f}, {row['high']:.2f}]" if pd.notna(row["low"]) else ""
 
 
 def _stack(study: Study) -> Iterator[Finding]:
@@ -175,6 +189,9 @@ def _stack(study: Study) -> Iterator[Finding]:
     yield Finding(
         figure="stack",
         title=title,
+        sentence="A head is stack-like if its largest weight is on the top of the stack at nine "
+        "closing brackets in ten.",
+        number=f"{stack_like} of {len(heads)} heads",
         text=f"At closing brackets, {stack_like} of {len(heads)} heads put their largest "
         "weight on the top of the stack at least nine times in ten. The mean weight there is "
         f"{heads['mass_at_closing'].mean():.2f} (chance: {chance:.2f}); the most stack-like "
@@ -226,6 +243,12 @@ def _length(study: Study) -> Iterator[Finding]:
         title="Accurate in distribution is not accurate at length"
         if loss[worst] > 0.01
         else "As accurate at length as in distribution",
+        sentence=f"After a closing bracket, {worst} loses most of its accuracy between the "
+        f"training lengths and lengths {study.long_lengths}."
+        if loss[worst] > 0.01
+        else "After a closing bracket, no family loses more than a point of a hundred at lengths "
+        f"{study.long_lengths}.",
+        number=said(worst).removeprefix(f"{worst} from "),
         text=text,
         interest=1.5 + loss[worst],
     )
@@ -238,6 +261,9 @@ def _balance(study: Study) -> Iterator[Finding]:
         yield Finding(
             figure="balance",
             title=f"{family}: balance and length",
+            sentence=f"{at_length[0].upper()}{at_length[1:]} and balance violation "
+            f"{_how(facts)}, over {facts['n']} seeds.",
+            number=_spearman(facts),
             # theory: the larger β, the worse at length
             text=tie(family, facts, "balance violation", at_length, sign=-1),
             interest=2.2 if is_clear(facts) else 1.2,
@@ -247,11 +273,8 @@ def _balance(study: Study) -> Iterator[Finding]:
 
 def tie(family: str, facts: Mapping[str, float], first: str, second: str, *, sign: int) -> str:
     """A rank correlation over the seeds of a family in words, with its interval."""
-    how = "show no clear tie"
-    if is_clear(facts):
-        how = "rise together" if facts["spearman"] > 0 else "go against each other"
-    number = f"Spearman {Estimate.of(facts, 'spearman').text('+.2f')}"
-    text = f"Across {facts['n']} seeds of {family}, {first} and {second} {how} ({number})."
+    text = f"Across {facts['n']} seeds of {family}, {first} and {second} "
+    text += f"{_how(facts)} ({_spearman(facts)})."
     if against_theory(facts, sign=sign):
         text += " Theory expects the opposite sign."
         if not is_clear(facts):
@@ -260,6 +283,17 @@ def tie(family: str, facts: Mapping[str, float], first: str, second: str, *, sig
                 f"{FEWEST_FOR_A_TIE}."
             )
     return text
+
+
+def _how(facts: Mapping[str, float]) -> str:
+    """What two measures do together."""
+    if not is_clear(facts):
+        return "show no clear tie"
+    return "rise together" if facts["spearman"] > 0 else "go against each other"
+
+
+def _spearman(facts: Mapping[str, float]) -> str:
+    return f"Spearman {Estimate.of(facts, 'spearman').text('+.2f')}"
 
 
 def _proved(study: Study) -> Iterator[Finding]:
@@ -280,6 +314,9 @@ def _proved(study: Study) -> Iterator[Finding]:
         yield Finding(
             figure="certificates",
             title=title,
+            sentence="Predictions that provably survive every insertion of up to "
+            f"{blocks} block{'s' * (blocks != 1)} of matched pairs.",
+            number=f"{proved.sum()} of {len(group)}",
             text=text,
             # a refuted prediction is the news
             interest=2.0 + 2 * float(refuted.mean()),
@@ -305,6 +342,9 @@ def _decided(study: Study) -> Iterator[Finding]:
         yield Finding(
             figure="languages",
             title=f"{family}: {proved} of {len(group)} models are right on every prefix",
+            sentence=f"Of {len(group)} models, {len(perfect)} close every sampled bracket right, "
+            f"and {wrong} of these are proved wrong on some prefix of at most {length} brackets.",
+            number=f"{proved} of {len(group)} models",
             text=f"{proved} of {len(group)} models of {family} are right on every prefix up to "
             f"length {length}. {sampled_right} Models are right on "
             f"every prefix up to length {low if low == high else f'{low} to {high}'}.",

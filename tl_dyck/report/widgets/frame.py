@@ -48,7 +48,9 @@ class Widget:
     @property
     def html(self) -> str:
         """The whole page."""
-        scripts = self.scripts or (asset("shared.js") + asset("widgets/widgets.js"),)
+        own = (asset("shared.js") + asset("widgets/widgets.js"),)
+        *others, last = self.scripts or own
+        scripts = (*others, last + asset("widgets/more.js"))
         body = element(
             "body",
             element("main", element("h1", self.title), self.body),

@@ -153,13 +153,5 @@
   };
   strips.forEach((_, index) => drawStrip(index));
 
-  // ---- in a notebook's frame: say that there is more below ----
-  if (window !== window.top) {
-    const more = document.body.appendChild(make("div", "more", "more below ↓"));
-    const show = () => (more.hidden = scrollY + innerHeight > document.documentElement.scrollHeight - 12);
-    for (const name of ["scroll", "resize", "toggle", "load"]) addEventListener(name, show, true);
-    new ResizeObserver(show).observe(document.body); // what is drawn, or unfolded, later
-    show();
-  }
   document.documentElement.dataset.drawn = "yes";
 })();
