@@ -64,6 +64,25 @@ def test_balls_hold_the_exact_result(rows):
         inside(dot("i,ij->j", x, centre), [p - mean for p in u])
 
 
+@pytest.mark.parametrize(
+    "how",
+    ["i,i->", "sd,de->se", "sd,sd->s", "kn,n->k", "sne,bkne->bskn", "bdne,bdk->bkne", "e,d->de"],
+)
+def test_sums_of_products_are_those_of_fractions(how):
+    """Of numbers that are known exactly, so that the radius is of rounding alone."""
+    rng, sizes = np.random.default_rng(0), {"i": 99, "s": 3, "d": 9, "e": 4, "n": 2, "b": 3, "k": 2}
+    left, right, _ = how.replace("->", ",").split(",")
+    a, b = (rng.normal(size=[sizes[x] for x in axes]) for axes in (left, right))
+    found, rounded = dot(how, a, b), 0
+    exact = np.frompyfunc(lambda x: Fraction(float(x)), 1, 1)
+    total = np.asarray(np.einsum(how, exact(a), exact(b)))
+    assert found.mid.shape == total.shape
+    for mid, rad, true in zip(found.mid.ravel(), found.rad.ravel(), total.ravel(), strict=True):
+        assert abs(Fraction(float(mid)) - true) <= Fraction(float(rad)) < 1e-12
+        rounded += Fraction(float(mid)) != true
+    assert rounded
+
+
 @given(st.lists(st.tuples(st.floats(-30, 30), st.floats(0, 9e-4)), min_size=1, max_size=6))
 def test_exponentials_hold_the_exact_ones(rows):
     mid, rad = (np.array(column) for column in zip(*rows, strict=True))
