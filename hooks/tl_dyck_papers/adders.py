@@ -71,7 +71,7 @@ def read_adders(folder: Path) -> Iterator[Adder]:
         elif file.suffix == ".pt":
             data = io.BytesIO(read_regular(file))
             saved = torch.load(data, map_location="cpu", weights_only=True)
-            yield low_rank(file.stem, saved["model_state"], saved["model_config"])
+            yield low_rank(file.stem, saved["model_state"], saved["model_config"], _DIGITS)
         elif file.name != "README.md":
             print(f"{file.name}: no file of weights that is known; it is left out")
 
@@ -125,9 +125,7 @@ def low_rank_logits(weights: dict[str, Tensor], tokens: Tensor) -> Tensor:
     return norm(x, "ln_final.weight") @ weights["unembed.weight"].T
 
 
-def low_rank(
-    name: str, saved: dict[str, Tensor], options: dict[str, Any], digits: int = _DIGITS
-) -> Adder:
+def low_rank(name: str, saved: dict[str, Tensor], options: dict[str, Any], digits: int) -> Adder:
     """One head, learned positions, RMSNorm, an MLP; weights are products of two, tables too."""
     from transformer_lens import TransformerBridgeConfig
     from transformer_lens.model_bridge import TransformerBridge
