@@ -114,7 +114,7 @@ def test_a_judgement_from_the_file_is_that_of_making(file: SuiteFile, tmp_path: 
 def test_the_public_suite_comes_with_the_package(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its cases are those that are made, bit by bit where nothing is trained; nobody makes them."""
+    """Where nothing is trained its cases are those that are made, up to rounding; nobody makes them."""
     kept = public.shipped(public.SUITES["quick"])
     assert kept is not None
     assert kept.recorded
@@ -122,7 +122,9 @@ def test_the_public_suite_comes_with_the_package(
     assert {*kept.suite.cases()} == {*public.SUITES["quick"].cases()}
     for name in ("uniform", kept.suite.first_seed), ("stack", kept.suite.first_seed + 1):
         made = sealed_case(*name)
-        assert kept.sealed(*name).facts == made.facts
+        for known, again in zip(kept.sealed(*name).facts, made.facts, strict=True):
+            assert (known.question, known.answer) == (again.question, again.answer)
+            assert known.sizes == pytest.approx(again.sizes, abs=1e-9)
         mine, theirs = (
             dict(each.copy().model.named_parameters()) for each in (kept.sealed(*name), made)
         )

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import math
 import threading
 import types
 import warnings
@@ -168,32 +169,36 @@ def outcome(call: Callable[..., Any], rest: list[Any], given: dict[str, Any]) ->
     return list(result) if isinstance(result, types.GeneratorType) else result
 
 
-def same(one: Any, two: Any) -> bool:
-    """Whether two results are alike to the last bit; times are not compared."""
+def same(one: Any, two: Any, off: float = 0.0) -> bool:
+    """Whether two results are alike to the last bit, or up to a share; times are not compared."""
     if type(one) is not type(two):
         return False
     if isinstance(one, torch.Tensor):
-        alike = one.dtype == two.dtype and one.device == two.device
-        return alike and torch.equal(one.detach().nan_to_num(7), two.detach().nan_to_num(7))
+        return one.device == two.device and same(one.detach().numpy(), two.detach().numpy(), off)
     if isinstance(one, np.ndarray):
-        return one.dtype == two.dtype and np.array_equal(one, two, equal_nan=one.dtype.kind == "f")
-    if isinstance(one, pd.DataFrame):
-        return one.drop(columns="seconds", errors="ignore").equals(
-            two.drop(columns="seconds", errors="ignore")
+        if one.dtype != two.dtype or one.shape != two.shape:
+            return False
+        return bool(
+            np.allclose(one, two, rtol=off, atol=off, equal_nan=True)
+            if off and one.dtype.kind == "f"
+            else np.array_equal(one, two, equal_nan=one.dtype.kind == "f")
         )
+    if isinstance(one, pd.DataFrame):
+        one, two = (each.drop(columns="seconds", errors="ignore") for each in (one, two))
+        return bool(one.equals(two)) or (off > 0 and same(one.to_dict(), two.to_dict(), off))
     if isinstance(one, nn.Module):
-        return same(one.state_dict(), two.state_dict())
+        return same(one.state_dict(), two.state_dict(), off)
     if dataclasses.is_dataclass(one) and not isinstance(one, type):
         names = [each.name for each in dataclasses.fields(one) if "seconds" not in each.name]
-        return all(same(getattr(one, name), getattr(two, name)) for name in names)
+        return all(same(getattr(one, name), getattr(two, name), off) for name in names)
     if isinstance(one, Mapping):
         return list(one) == list(two) and all(
-            same(one[key], two[key]) for key in one if key != "seconds"
+            same(one[key], two[key], off) for key in one if key != "seconds"
         )
     if isinstance(one, list | tuple):
-        return len(one) == len(two) and all(map(same, one, two))
+        return len(one) == len(two) and all(same(*each, off) for each in zip(one, two, strict=True))
     if isinstance(one, float):
-        return one == two or (one != one and two != two)
+        return math.isclose(one, two, rel_tol=off, abs_tol=off) or (one != one and two != two)
     plain = isinstance(one, int | str | bytes | Path | type(None) | set | frozenset)
     return bool(one == two) if plain else True
 
@@ -282,7 +287,8 @@ def test_each_mode_alone(mode):
         expected = outcome(call, rest, given)
         with within(mode):
             found = outcome(call, rest, given)
-        assert same(expected, found), name
+        # with more threads sums may be added up in another order, on some CPUs
+        assert same(expected, found, 1e-5 if mode == "threads" else 0.0), name
 
 
 @checked
