@@ -66,8 +66,8 @@ BOUND, RAYS, MOST = 2**16 - 1, 2**16 - 2, 2**22  # leaves whose bounds are of ou
 PARTS, CACHE = 16, 2**16
 AXES = {"W_O": "ned", "b_O": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
-# 2^heads choices of the divisors Z are tried in each bound: with four heads 16
-NORMS, HEADS, ACTIVATIONS = ("ln1", "ln2", "ln_final"), 4, (None, "relu", "gelu")
+# 2^heads choices of the divisors Z are tried in each bound: with eight heads 256
+NORMS, HEADS, ACTIVATIONS = ("ln1", "ln2", "ln_final"), 8, (None, "relu", "gelu")
 CONFIG = ("state", "act_fn", "ln_c", "ln_mid", "residual", "attn_scale", "eps", "n_types")
 CONFIG += ("max_depth", "bos_token", "n_ctx", "separator", *NORMS)
 # the least of each, and its types; 1e-300 for "positive", since a divisor of 0 bounds nothing

@@ -46,7 +46,7 @@ def prove_edits(
         "logit 1 (']') is the largest "
 
     Args:
-        model_or_rnn: what `certify_edits` takes: one layer, up to four heads, an MLP with ReLU or
+        model_or_rnn: what `certify_edits` takes: one layer, up to eight heads, an MLP with ReLU or
             GELU or none.
         tokens: the string, with BOS or without, or its text.
         target: the logit that must stay largest, or its text; None for what is predicted.

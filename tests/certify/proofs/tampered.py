@@ -280,7 +280,7 @@ IN_EDITS = {
         EDITS, all_of(config(state="depth", n_types=1, max_depth=1, bos_token=2), deep(3))
     ),
     "sizes['t'] == len(self.rows)": Tampered(EDITS, {"tokens": [0, 1, 1], "texts": list("aab")}),
-    "sizes['n'] <= HEADS": Tampered(small(too_large.edits, 1, n=5)),
+    "sizes['n'] <= HEADS": Tampered(small(too_large.edits, 1, n=9)),
     "max((sizes[x] for x in 'de'))": Tampered(small(too_large.edits, 1, d=4097, e=1, n=1)),
     "config['state'] in": Tampered(PLACES, config(state="positions")),
     "all((config[name] in (None": Tampered(

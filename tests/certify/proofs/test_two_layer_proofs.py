@@ -359,7 +359,7 @@ def test_a_saved_model_is_compared_with_its_proof(kind: int, tmp_path: Path) -> 
 
 
 def test_what_has_no_proof_is_refused_by_name() -> None:
-    for family, heads, why in (("gpt", 5, "has 5 heads"), ("gpt-learned", 1, "positions")):
+    for family, heads, why in (("gpt", 9, "has 9 heads"), ("gpt-learned", 1, "positions")):
         other = random_model(family, ONE, 0, 1.0, n_layers=2, d_model=10, n_heads=heads)
         with pytest.raises(NoProofError, match=why):
             prove_language(other, ONE, 3)
