@@ -114,7 +114,7 @@ def test_a_judgement_from_the_file_is_that_of_making(file: SuiteFile, tmp_path: 
 def test_the_public_suite_comes_with_the_package(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Where nothing is trained its cases are those that are made, up to rounding; nobody makes them."""
+    """Cases of which nothing is trained are those that are made, up to rounding; none is made."""
     kept = public.shipped(public.SUITES["quick"])
     assert kept is not None
     assert kept.recorded

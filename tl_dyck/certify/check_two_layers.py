@@ -8,7 +8,7 @@ most D deep; BOS is token 2k. One of `CLAIMS` holds after every prefix of up to 
 speaks of. What may win has a larger logit than all that must not; or one token has the largest
 logit of all, in both models.
 
-*The model.* Two layers as `check_edits` has one: up to eight heads, LN_C, norms, an MLP with ReLU or
+*The model.* Two layers as `check_edits` has one: up to eight heads, LN_C, norms, MLPs of ReLU or
 GELU, or none of these; no positions. An embedding may depend on the depth. What wins is read off
 behind the second layer alone.
 
