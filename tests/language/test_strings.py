@@ -69,6 +69,8 @@ WRONG = {
     "(a x a)": "unknown bracket 'x'",
     "(a END (b": "END stands before its end",
     "(a \x1b[31m a)": r"unknown bracket '\\x1b'",
+    "1,(a a)": "unknown bracket '1'.*; of a table, write the column of strings into a file",
+    "(a a)\t0": "; of a table, write the column of strings",
 }
 
 

@@ -141,8 +141,10 @@ def read_strings(file: str | Path, language: Any, *, end: str = "END") -> String
                 try:
                     yield reader.read(line)
                 except DyckStringError as error:
+                    table = "," in line or "\t" in line
+                    hint = "; of a table, write the column of strings into a file" if table else ""
                     raise CorruptFileError(
-                        f"line {number} of {str(file)!r}: {one_line(error)}"
+                        f"line {number} of {str(file)!r}: {one_line(error)}{hint}"
                     ) from error
 
     found = joined(known, rows())
