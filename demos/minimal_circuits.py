@@ -32,7 +32,7 @@ from tl_dyck.studies.tables import markdown
 
 n_cases = int(sys.argv[1]) if len(sys.argv) > 1 else 40
 folder = Path(sys.argv[2] if len(sys.argv) > 2 else "results/minimal")
-FIRST = HELD_OUT + 20_000  # no model of judge-2 or of does_faithfulness_rank.py
+FIRST = HELD_OUT + 20_000  # no model of judge-2
 EDGES = {"edge-attribution": "EAP", "edge-integrated-gradients": "EAP-IG"}
 HEADS = ("activation-patching", "path-patching", "attribution-patching", "mean-ablation")
 HEADS += ("zero-ablation", "resample-ablation", "direct-logit-attribution", "sharpness")
@@ -99,7 +99,6 @@ both = [rows_of(FIRST + place) for place in range(n_cases)]
 least, table = (pd.DataFrame([*chain(*each)]) for each in zip(*both, strict=True))
 folder.mkdir(parents=True, exist_ok=True)
 (folder / "environment.json").write_text(json.dumps(environment()), encoding="utf-8")
-
 
 # %% How large minimal circuits are, and whether they stay the same if the question is another.
 lines = []

@@ -14,7 +14,7 @@ from tests.judge.methods.network import exchanged, right_brackets, strings
 from tests.judge.test_every_string import bare, pairs, residues
 from tests.judge.test_truths import somebodys
 from tl_dyck import DyckTransformerConfig, build_model, construct, load_task, minimal_circuit
-from tl_dyck.judge import JudgeError, make_case, minimal
+from tl_dyck.judge import JudgeError, minimal
 from tl_dyck.judge.minimal import EveryAnswer
 from tl_dyck.kit.check import WrongValueError
 from tl_dyck.kit.registry import UnknownNameError
@@ -23,12 +23,11 @@ Head = tuple[int, int]
 N = 4
 
 
-def random_model(seed: int, task: Any, **sizes: int) -> Any:
+def random_model(seed: int, task: Any) -> Any:
     """Two layers with norms and positions; not trained, so that its answers hang on all it does."""
     config = DyckTransformerConfig(
         n_types=task.n_types, max_depth=task.max_depth, model_name="random", block="gpt",
-        **{"n_layers": 2, "n_heads": 2, "d_model": 12, "d_head": 6, "d_mlp": 8} | sizes,
-        n_ctx=16, dtype=torch.float64,
+        n_layers=2, n_heads=2, d_model=12, d_head=6, d_mlp=8, n_ctx=16, dtype=torch.float64,
     )  # fmt: skip
     model = build_model(config, seed=seed)
     generator = torch.Generator().manual_seed(seed)
@@ -162,22 +161,27 @@ def test_a_decoy_is_not_in_it_and_the_only_head_is() -> None:
     for instead in ("mean", "zero", "exchanged"):
         for claim in ("agree", "any_token"):
             given = {"instead": instead, "claim": claim}
-            assert minimal_circuit(model, task, 6, **given).heads == ((0, 0),)  # type: ignore[arg-type]
+            assert minimal_circuit(model, task, 6, **given).heads == ((0, 0),)
             for pattern in ("stack", "previous"):
                 decoy = construct.decoy_head(model, pattern)
-                found = minimal_circuit(decoy, task, 6, **given)  # type: ignore[arg-type]
+                found = minimal_circuit(decoy, task, 6, **given)
                 assert (found.heads, found.others, found.n_heads) == (((0, 0),), (), 2)
 
 
-def test_of_a_head_and_its_double_one_is_enough() -> None:
-    """Two heads of the same weights: with either alone all is half as large, and no sign turns."""
-    task = load_task("dyck-2-4")
+def doubled(task: Any) -> Any:
+    """A head that counts, and another of the same weights."""
     model = construct.decoy_head(construct.uniform_attention(task.language), "uniform")
     attn = model.blocks[0].attn
     with torch.no_grad():
         for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
             getattr(attn, name)[1] = getattr(attn, name)[0]
-    found = minimal_circuit(model, task, 6, instead="zero")
+    return model
+
+
+def test_of_a_head_and_its_double_one_is_enough() -> None:
+    """With either alone all is half as large, and no sign turns."""
+    task = load_task("dyck-2-4")
+    found = minimal_circuit(doubled(task), task, 6, instead="zero")
     assert (found.heads, found.others) == (((0, 0),), (((0, 1),),))
     assert "1 of the same size" in str(found)
 
@@ -191,8 +195,12 @@ def test_no_head_and_all_heads() -> None:
     none = minimal_circuit(model, task, N, instead="mean")
     assert (none.heads, len(none.table), none.others) == ((), 0, ())
     assert "no head, of 4 heads, is faithful" in str(none)
-    two = minimal_circuit(make_case("balanced", 3)[0].model, make_case("balanced", 3)[0].task, 6)
-    assert len(two.heads) >= 1
+    model = doubled(task)
+    with torch.no_grad():
+        for head in range(2):  # each writes every other number of what it counts
+            model.blocks[0].attn.W_O[head, head::2] = 0.0
+    every = minimal_circuit(model, task, 6, instead="zero")
+    assert (every.heads, len(every.table), every.others) == (((0, 0), (0, 1)), 2, ())
 
 
 def test_many_heads_are_dropped_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
