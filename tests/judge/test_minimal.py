@@ -220,6 +220,26 @@ def test_many_heads_are_dropped_one_by_one(monkeypatch: pytest.MonkeyPatch) -> N
         assert len(found.heads) >= len(faithful[0])
 
 
+def test_what_could_not_be_dropped_is_tried_again() -> None:
+    """Without the second head the first can go, which it cannot before."""
+    a, b, c = heads = [(0, 0), (0, 1), (1, 0)]
+    faithful = [{a, b, c}, {a, c}, {c}]
+
+    class Known:
+        def __init__(self) -> None:
+            self.heads = heads
+
+        def share(self, circuit: Collection[Head]) -> float:
+            return [{b, c}, {a, c}, {a, b}].index({*circuit}) / 10
+
+        def is_faithful(self, circuit: Collection[Head]) -> bool:
+            return {*circuit} in faithful
+
+    answers: Any = Known()
+    assert minimal._greedy(answers) == (c,)
+    assert minimal._of_least_size(answers) == [(c,)]
+
+
 def test_automata_are_asked_where_they_ask() -> None:
     task = residues(5)
     model = bare(task, 0, d_vocab_out=5, n_layers=2)
