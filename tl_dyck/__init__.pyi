@@ -40,6 +40,7 @@ from tl_dyck.certify.verbs import prove as prove
 from tl_dyck.certify.verbs import sample as sample
 from tl_dyck.judge import head_truths as head_truths
 from tl_dyck.judge import judge_method as judge_method
+from tl_dyck.judge import minimal_circuit as minimal_circuit
 from tl_dyck.judge.protocol import register_method as register_method
 from tl_dyck.judge.public import cases as cases
 from tl_dyck.kit import registry as registry

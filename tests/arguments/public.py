@@ -44,6 +44,7 @@ RETURNED = {
     "judge.HeadTruths",
     "judge.JudgedCase",
     "judge.Judgement",
+    "judge.MinimalCircuit",
     "judge.Question",
     "judge.SuiteFile",
     "models.construct.Pruning",

@@ -102,6 +102,23 @@ def test_does_faithfulness_rank(run, tmp_path, monkeypatch):
     assert float(rows["greedy for the metric itself"]["CPR"]) >= float(rows["random order"]["CPR"])
 
 
+def test_minimal_circuits(run, tmp_path, monkeypatch):
+    """By means the circuits are as with means; who needs no more heads has changed nothing."""
+    quick = {"edge-integrated-gradients": "edge-attribution", "activation-patching": "sharpness"}
+    get = methods.get
+    monkeypatch.setattr(methods, "get", lambda name: get(quick.get(name, name)))
+    printed = run("minimal_circuits.py", 1, tmp_path)
+    assert (tmp_path / "table.md").read_text(encoding="utf-8") in printed
+    least, of_methods = _tables(printed)
+    assert [row["outside"] for row in least] == ["mean", "zero", "exchanged"]
+    assert least[0]["same as with means"].startswith("100%")
+    assert len(of_methods) == 3 * 11
+    for row in of_methods:
+        assert row["faithful"].startswith("100%") == (row["heads more until faithful"] == "0.0")
+        assert row["faithful"].startswith("0%") or row["answers changed"] == "0.00%"
+    assert {row["faithful"].split("%")[0] for row in of_methods} == {"0", "100"}
+
+
 def test_cumulative_sum(run):
     printed = run("cumulative_sum.py", "--steps", 20, "--length", 3, "--bits", 8)
     assert "1,331 sequences, least margin" in printed

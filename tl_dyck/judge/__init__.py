@@ -28,6 +28,7 @@ from tl_dyck.judge.declarations import (
     score_heads,
     table_of_methods,
 )
+from tl_dyck.judge.minimal import MinimalCircuit, minimal_circuit
 from tl_dyck.judge.protocol import (
     ABOUT_HEADS,
     CHEATS,
@@ -65,6 +66,7 @@ __all__ = [
     "JudgedCase",
     "Judgement",
     "Method",
+    "MinimalCircuit",
     "Question",
     "Scores",
     "Suite",
@@ -83,6 +85,7 @@ __all__ = [
     "make_case",
     "make_suite",
     "methods",
+    "minimal_circuit",
     "open_suite",
     "register_method",
     "score_brackets",

@@ -26,7 +26,7 @@ from tl_dyck.ablation.replay import Replay
 from tl_dyck.judge.facts import TIE, Enumeration, difference, exchange_types, margins
 from tl_dyck.judge.protocol import Case
 from tl_dyck.judge.rates import auroc
-from tl_dyck.reading.interventions import Hook
+from tl_dyck.reading.interventions import Hook, run
 
 #: (layer, head).
 Head = tuple[int, int]
@@ -77,6 +77,36 @@ class Areas:
 
 
 @final
+class Outside:
+    """A model whose heads outside of a circuit put out something else.
+
+    Args:
+        model: of several heads.
+        tokens: strings, ``[n, pos]``.
+        instead: what heads put out then, ``[1 or n, 1 or pos, head, d_head]`` for each layer.
+    """
+
+    def __init__(self, model: Any, tokens: Tensor, instead: Sequence[Tensor]) -> None:
+        self._model, self._tokens, self._instead = model, tokens, instead
+
+    @torch.no_grad()
+    def logits(self, circuit: Collection[Head], rows: list[int] | slice = slice(None)) -> Tensor:
+        """The logits ``[n, pos, d_vocab]``, on all strings or some."""
+        hooks: list[Hook] = []
+        for layer, instead in enumerate(self._instead):
+            out = [head for head in range(instead.shape[2]) if (layer, head) not in circuit]
+            put = (instead[rows] if len(instead) > 1 else instead)[:, :, out]
+
+            def swap(z: Tensor, hook: Any, out: list[int] = out, put: Tensor = put) -> Tensor:
+                z = z.clone()
+                z[:, :, out] = put
+                return z
+
+            hooks.append((f"blocks.{layer}.attn.hook_z", swap))
+        return run(self._model, self._tokens[rows], hooks)
+
+
+@final
 class Circuits:
     """The circuits of heads of a case; each is run once, however often it is asked about.
 
@@ -101,21 +131,19 @@ class Circuits:
         self._world = Enumeration(case.model, language, case.length, case.task.distribution)
         place = {tuple(row): at for at, row in enumerate(self._world.tokens.tolist())}
         self._seen = [place[tuple(row)] for row in case.tokens.tolist()]
-        self._model = case.model
-        self._whole = Replay(case.model, self._world.tokens)
-        self._other = Replay(case.model, exchange_types(language, self._world.tokens)).z
+        other = Replay(case.model, exchange_types(language, self._world.tokens)).z
         if zeros:
-            self._other = [torch.zeros_like(z) for z in self._other]
-        self._first = self._whole.change(0, range(cfg.n_heads), self._other[0])
+            other = [torch.zeros_like(z) for z in other]
+        self._outside = Outside(case.model, self._world.tokens, other)
         self._outcomes: dict[Circuit, CircuitEffect] = {}
-        ends = (self._logits(frozenset()), self._logits(frozenset(self.heads)))
+        ends = (self._outside.logits(each) for each in (frozenset(), frozenset(self.heads)))
         self._ends = [self._differences(logits) for logits in ends]
 
     def outcome(self, circuit: Collection[Head]) -> CircuitEffect:
         """What the model does if all heads outside a circuit put out what they should not."""
         key = frozenset(circuit)
         if key not in self._outcomes:
-            logits = self._logits(key)
+            logits = self._outside.logits(key)
             low, high = self._ends
             seen, every = (
                 (m - none) / (all_ - none)
@@ -171,23 +199,6 @@ class Circuits:
             sound=float(np.mean([outcome.sound for outcome in outcomes])),
             found=auroc(carries, np.array(early, dtype=float)),
         )
-
-    def _logits(self, circuit: Circuit) -> Tensor:
-        hooks: list[Hook] = []
-        outside = [
-            [head for head in range(len(self._first)) if (layer, head) not in circuit]
-            for layer in range(len(self._other))
-        ]
-        for layer, out in enumerate(outside[1:], start=1):
-
-            def swap(z: Tensor, hook: Any, layer: int = layer, out: list[int] = out) -> Tensor:
-                z = z.clone()
-                z[:, :, out] = self._other[layer][:, :, out]
-                return z
-
-            hooks.append((f"blocks.{layer}.attn.hook_z", swap))
-        with self._model.hooks(fwd_hooks=hooks):  # the first layer's heads have read all they read
-            return self._whole.run(0, self._first[outside[0]].sum(0, keepdim=True))[0]
 
     def _differences(self, logits: Tensor) -> tuple[float, float]:
         """Mean differences, on the strings that are seen and on every prefix."""

@@ -58,16 +58,16 @@ class EveryString(World):
         rows = np.where(strings < 0, bos, strings)
         self.tokens = torch.from_numpy(np.insert(rows, 0, bos, axis=1))
         self.right = torch.from_numpy(_right(task, strings))
-        there = torch.from_numpy(np.insert(strings >= 0, 0, True, axis=1))
-        self.asked = (self.right >= 0) & there
+        self.there = torch.from_numpy(np.insert(strings >= 0, 0, True, axis=1))
+        self.there[:, : hides_bos(model)] = False
+        self.asked = (self.right >= 0) & self.there
         if threshold is not None:
             self._may = task.allowed(self.tokens)
-            self.asked = self._may.any(-1) & there
+            self.asked = self._may.any(-1) & self.there
             if task.asked is not None:
                 places = torch.zeros(self.tokens.shape[1], dtype=torch.bool)
                 places[[place + 1 for place in task.asked]] = True
                 self.asked &= places
-        self.asked[:, : hides_bos(model)] = False
         self.right[~self.asked] = -1
         if not self.asked.any():
             raise JudgeError(f"nothing is asked of {task.name}'s strings of {length} symbols")

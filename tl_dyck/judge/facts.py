@@ -27,7 +27,7 @@ from tl_dyck.reading.interventions import Hook, hide_keys, key_of_one, run
 #: Logits that differ by less are equal: rounding of the sums here is below 1e-10.
 TIE = 1e-9
 #: A margin between both could come out on either side elsewhere: such questions are not asked.
-_UNCLEAR = 1e-7
+UNCLEAR = 1e-7
 
 
 def all_prefixes(language: DyckLanguage, length: int) -> Int[Tensor, "n pos"]:
@@ -97,6 +97,7 @@ class World:
         partners: for each string the one by whose activations a part is exchanged.
         right: ``[n, pos]`` the logit that is asked for; negative where none is.
         asked: where anything is.
+        there: which beginnings there are, and the model reads.
         intact: where the model is right, or nothing is asked for.
         accuracy: exact share of what is right, see `share`.
     """
@@ -106,6 +107,7 @@ class World:
     partners: Int[Tensor, "n pos"]
     right: Int[Tensor, "n pos"]
     asked: Bool[Tensor, "n pos"]
+    there: Bool[Tensor, "n pos"]
     intact: Bool[Tensor, "n pos"]
     accuracy: float
     _weight: Float[Tensor, "n #pos"]
@@ -135,6 +137,11 @@ class World:
             asked = asked * among
         return float((asked * wrong).sum() / asked.sum())
 
+    def mean(self, found: Float[Tensor, "n pos *rest"]) -> Float[Tensor, "*rest"]:
+        """The mean over all beginnings, by their weight."""
+        weight = self.there.double() * self._weight
+        return torch.einsum("np,np...->...", weight, found) / weight.sum()
+
     def breaks(self, question: Question, logits: Float[Tensor, "n pos d_vocab"]) -> Fact | None:
         """The answer of a question that asks whether an intervention breaks the model.
 
@@ -148,7 +155,7 @@ class World:
         margin = self.margins(logits)
         # a tie is an error: what is right must be *the* largest
         wrong = self.intact & (margin <= TIE)
-        unclear = self.intact & (margin.abs() < _UNCLEAR) & (margin.abs() > TIE)
+        unclear = self.intact & (margin.abs() < UNCLEAR) & (margin.abs() > TIE)
         # one clear error answers yes, whatever the unclear ones are; without one they would decide
         if bool(unclear.any()) and not bool((wrong & ~unclear).any()):
             return None
@@ -188,9 +195,10 @@ class Enumeration(World):
         self.tokens = all_prefixes(language, length)
         self.right = language.right_bracket(self.tokens)
         self.asked = self.right >= 0
+        self.there = torch.ones_like(self.asked)
+        self.there[:, : hides_bos(model)] = False
         if threshold is not None:
-            self.asked = torch.ones_like(self.asked)
-            self.asked[:, : hides_bos(model)] = False
+            self.asked = self.there
         self._weight = distribution.log_prob(self.tokens, mode="prefix").exp().double()[:, None]
         self.partners = exchange_types(language, self.tokens)
         self.look()
@@ -305,7 +313,7 @@ def token_facts(world: Enumeration, rows: Sequence[int]) -> list[Fact]:
         hidden = key_of_one(last, torch.tensor([place]), len(tokens))
         hooks = hide_keys(hidden, range(world.model.cfg.n_layers))
         margin = margins(run(world.model, tokens[None], hooks), world.right[rows[row]][None])[0, -1]
-        if abs(margin) <= TIE or abs(margin) >= _UNCLEAR:
+        if abs(margin) <= TIE or abs(margin) >= UNCLEAR:
             question = Question("token", (tuple(tokens.tolist()), place))
             facts.append(Fact(question, bool(margin <= TIE), "enumerated"))
     return facts
@@ -333,7 +341,7 @@ def _closing(language: DyckLanguage, logits: Float[Tensor, "*n d_vocab"]) -> Int
     """The closing bracket with the largest logit; a clear one, or it is refused."""
     closing = logits[..., 1 : language.n_brackets : 2]
     best = closing.topk(2, -1).values
-    if bool((best[..., 0] - best[..., 1] < _UNCLEAR).any()):
+    if bool((best[..., 0] - best[..., 1] < UNCLEAR).any()):
         raise JudgeError("two closing brackets are equally likely")
     found: Tensor = closing.argmax(-1)
     return found
@@ -357,7 +365,7 @@ def refuting_string(model: Any, language: DyckLanguage, length: int) -> tuple[in
     rows = long_strings(language, length)
     with torch.no_grad():
         logits = model(rows)
-    wrong = margins(logits, language.right_bracket(rows)) < -_UNCLEAR
+    wrong = margins(logits, language.right_bracket(rows)) < -UNCLEAR
     if not bool(wrong.any()):
         return None
     places = wrong.nonzero()

@@ -178,27 +178,15 @@ def head_truths(
     if claim not in ("any_token", "allowed"):
         raise unknown_name("claim", claim, ("any_token", "allowed"))
     above = read_threshold(claim, threshold)
-    check_instance("task", task, (DyckTask, AutomatonTask), "a task, such as load_task('dyck-2-4')")
     if "TransformerBridge" in {kind.__name__ for kind in type(model).__mro__}:
         raise JudgeError(
             "head_truths makes heads uniform, and a TransformerBridge does not show which "
             "positions they may attend to: give the HookedTransformer with its weights"
         )
-    measured(model, "head_truths")
-    if isinstance(task, DyckTask) or task.answer is None or claim == "allowed":
-        check_predicts(model, task.language)
-    else:
-        check_reads(model, task.language)
-    if model.cfg.attention_dir != "causal":
-        raise JudgeError("a model that looks ahead sees the bracket that it is asked for")
-    if length is None and isinstance(task, AutomatonTask) and task.places is not None:
-        length = len(task.places)
-    least = 3 if isinstance(task, DyckTask) else 1
-    most = model.cfg.n_ctx - (not hides_bos(model))
-    length = check_length(length, least=least, most=most)
-    exact = copy.deepcopy(model).to("cpu", print_details=False)
-    exact = exact.to(torch.float64, print_details=False)
-    world = _world(exact, task, length, above if claim == "allowed" else None)
+    world = every_world(
+        model, task, length, above if claim == "allowed" else None, call="head_truths", least=3
+    )
+    exact = world.model
     if not world.accuracy:
         raise JudgeError("the model has no prefix right, so that nothing can break")
     effects = {
@@ -217,8 +205,47 @@ def head_truths(
         accuracy=world.accuracy,
         claim=claim,
         task=task.name,
-        length=length,
+        length=world.tokens.shape[1] - 1,
     )
+
+
+def every_world(
+    model: Any,
+    task: DyckTask | AutomatonTask,
+    length: SupportsIndex | None,
+    threshold: float | None = None,
+    *,
+    call: str,
+    least: int = 1,
+) -> Enumeration | EveryString:
+    """A copy of a model, in float64, on every string of a task; or why not.
+
+    Args:
+        model: as of `head_truths`.
+        task: likewise.
+        length: likewise.
+        threshold: of the claim "allowed"; None for what is right alone.
+        call: what needs it, for messages.
+        least: least length, of brackets.
+
+    Raises:
+        ValueError: as `head_truths`.
+    """
+    check_instance("task", task, (DyckTask, AutomatonTask), "a task, such as load_task('dyck-2-4')")
+    measured(model, call)
+    if isinstance(task, DyckTask) or task.answer is None or threshold is not None:
+        check_predicts(model, task.language)
+    else:
+        check_reads(model, task.language)
+    if model.cfg.attention_dir != "causal":
+        raise JudgeError("a model that looks ahead sees the bracket that it is asked for")
+    if length is None and isinstance(task, AutomatonTask) and task.places is not None:
+        length = len(task.places)
+    most = model.cfg.n_ctx - (not hides_bos(model))
+    length = check_length(length, least=least if isinstance(task, DyckTask) else 1, most=most)
+    exact = copy.deepcopy(model).to("cpu", print_details=False)
+    exact = exact.to(torch.float64, print_details=False)
+    return _world(exact, task, length, threshold)
 
 
 def _world(
