@@ -105,15 +105,17 @@ lines = []
 for instead, group in least.groupby("instead", sort=False):
     told = ", ".join(f"{n}: {times}" for n, times in sorted(Counter(group["size"]).items()))
     kept = [share(int(group[name].sum()), len(group)).text(".0%") for name in [*least][2:]]
-    lines.append([instead, told, mean(group["size"]).text(".1f"), *kept])
+    lines.append([instead, told, mean(group["size"].to_numpy()).text(".1f"), *kept])
 text = markdown(["outside", "heads: models", "mean", *[*least][2:]], lines)
 
 # %% Circuits of that size by each method.
 lines = []
 for (instead, name), group in table.groupby(["instead", "method"], sort=False):
     faithful = share(int((group["more"] == 0).sum()), len(group)).text(".0%")
-    changed, most = mean(group["changed"]).text(".2%"), f"{group['changed'].max():.1%}"
-    lines.append([instead, name, faithful, changed, most, mean(group["more"]).text(".1f")])
+    changed, most = mean(group["changed"].to_numpy()).text(".2%"), f"{group['changed'].max():.1%}"
+    lines.append(
+        [instead, name, faithful, changed, most, mean(group["more"].to_numpy()).text(".1f")]
+    )
 head = ["outside", "method", "faithful", "answers changed", "at most", "heads more until faithful"]
 text += "\n" + markdown(head, lines)
 (folder / "table.md").write_text(text, encoding="utf-8")
