@@ -28,11 +28,11 @@ from urllib.request import url2pathname
 
 ROOT = Path(__file__).resolve().parents[1]
 CPU = "https://download.pytorch.org/whl/cpu"
-#: What pip says where an index cannot be reached.
 #: Pages that say how much is downloaded with that index, in these words.
 PAGES = ("README.md", "docs/getting_started.md")
 _SAID = re.compile(r"(the download\s+is\s+(?:then\s+)?)(\d[\d,]*)( MB)")
 _NEAR = 0.1  # of what is said: a new release of something is no error of a page
+#: What pip says where an index cannot be reached.
 _UNREACHED = re.compile(r"NewConnection|NameResolution|ConnectTimeout|ProxyError|refused")
 _DOWNLOADED = re.compile(r"^\s*Downloading \S+ \(([\d.]+) (B|kB|MB|GB)\)", re.MULTILINE)
 _PROCESSED = re.compile(r"^\s*Processing (\S+\.(?:whl|tar\.gz|zip))$", re.MULTILINE)

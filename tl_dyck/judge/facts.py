@@ -51,6 +51,17 @@ def margins(
     return torch.where(right >= 0, mine - other, torch.inf)
 
 
+def lost(margin: Float[Tensor, "n pos"], among: Bool[Tensor, "n pos"]) -> Tensor | None:
+    """``[n, pos]`` where an answer among some is lost; None if that hangs on rounding."""
+    # a tie is an error: what is right must be *the* largest
+    wrong: Tensor = among & (margin <= TIE)
+    unclear = among & (margin.abs() < UNCLEAR) & (margin.abs() > TIE)
+    # one clear error answers yes, whatever the unclear ones are; without one they would decide
+    if bool(unclear.any()) and not bool((wrong & ~unclear).any()):
+        return None
+    return wrong
+
+
 def exchange_types(language: DyckLanguage, tokens: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
     """The same strings with every type replaced by the next; the last by the first."""
     return torch.where(tokens < language.n_brackets, (tokens + 2) % language.n_brackets, tokens)
@@ -152,12 +163,8 @@ class World:
         Returns:
             The fact; None if it hangs on a margin that is too small to be told from a tie.
         """
-        margin = self.margins(logits)
-        # a tie is an error: what is right must be *the* largest
-        wrong = self.intact & (margin <= TIE)
-        unclear = self.intact & (margin.abs() < UNCLEAR) & (margin.abs() > TIE)
-        # one clear error answers yes, whatever the unclear ones are; without one they would decide
-        if bool(unclear.any()) and not bool((wrong & ~unclear).any()):
+        wrong = lost(self.margins(logits), self.intact)
+        if wrong is None:
             return None
         sizes = self.sizes(logits)
         return Fact(question, bool(wrong.any()), "enumerated", self.share(wrong), sizes)

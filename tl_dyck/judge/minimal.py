@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.judge.circuits import Circuit, Head, Outside
-from tl_dyck.judge.facts import TIE, UNCLEAR, World, margins
+from tl_dyck.judge.facts import TIE, UNCLEAR, World, lost, margins
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.judge.truths import every_world
 from tl_dyck.kit.arguments import checked
@@ -161,11 +161,9 @@ class EveryAnswer:
 
     def _changed(self, circuit: Circuit, rows: list[int] | slice) -> Tensor:
         logits = self._outside.logits(circuit, rows)[..., self._columns]
-        margin = margins(logits, self._wanted[rows])
-        changed: Tensor = margin <= TIE
-        unclear = (margin.abs() < UNCLEAR) & (margin.abs() > TIE)
-        # one clear change says enough, whatever the unclear ones are
-        if bool(unclear.any()) and not bool((changed & ~unclear).any()):
+        wanted = self._wanted[rows]
+        changed = lost(margins(logits, wanted), wanted >= 0)
+        if changed is None:
             raise JudgeError(
                 f"whether {_names(sorted(circuit))} is faithful hangs on two logits that are equal "
                 "up to rounding"

@@ -243,8 +243,8 @@ def _length(study: Study) -> Iterator[Finding]:
         title="Accurate in distribution is not accurate at length"
         if loss[worst] > 0.01
         else "As accurate at length as in distribution",
-        sentence=f"After a closing bracket, {worst} loses most of its accuracy between the "
-        f"training lengths and lengths {study.long_lengths}."
+        sentence=f"Of all families {worst} loses most: accuracy after a closing bracket, at the "
+        f"training lengths and at lengths {study.long_lengths}."
         if loss[worst] > 0.01
         else "After a closing bracket, no family loses more than a point of a hundred at lengths "
         f"{study.long_lengths}.",
