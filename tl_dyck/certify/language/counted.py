@@ -105,6 +105,8 @@ class NetworkSymbols:
         scores = self._scores[query]
         mid = np.exp(scores - scores.max(0))
         # exp(a) for a known up to an error, with 4 ulp, and the rounding of a - max
+        # Of a - max only a is off, by `_score_error`, for the maximum cancels; the difference is
+        # rounded once, to 2 u of the largest: both generously. The last 8 u are the 4 ulp.
         error = np.expm1(2 * self._score_error[query] + 8 * UNIT * self._largest_score) + 8 * UNIT
         return Ball(mid, mid * error)
 
@@ -149,6 +151,7 @@ class Counted:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             # S symbols of 1e-300 each: 1e-290 has room for 10¹⁰
             epsilon = (n @ weight.rad + 1e-290) / total
+            # as in `network.weights_error`
             relative = np.where(epsilon < 0.5, 2 * epsilon / (1 - epsilon), np.inf)
             # N and Z are sums over S symbols, and a quotient follows
             relative += 4 * gamma(weight.mid.shape[0] + 8)
