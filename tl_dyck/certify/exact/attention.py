@@ -80,6 +80,7 @@ class AttentionWeights:
         self, network: Network, graph: StringGraph, deadline: Deadline | None = None
     ) -> None:
         self.network, self.graph, self.deadline = network, graph, deadline or Deadline()
+        # a group's query is that of its last symbol
         scores, error = graph.symbols.scores(graph.groups)  # [G, S, H], [G, H]
         # [G, S, H] E_s = exp(score - largest score) ≤ 1; the factor that is left out cancels in
         # N / Z
@@ -178,6 +179,7 @@ class AttentionWeights:
 
     def pieces(self, n_columns: int) -> Iterator[slice]:
         """Cut columns into pieces that fit the memory bound."""
+        # emissions, bundles, nodes: the three arrays that a sweep makes, whichever is longest
         step = max(
             1,
             _MOST_NUMBERS // max(len(self.graph.option), self.graph.n_bundles, self.graph.n_nodes),

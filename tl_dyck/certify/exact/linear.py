@@ -35,6 +35,7 @@ def is_linear(network: Network) -> bool:
     """Whether objectives are linear in the output of a single head."""
     config = network.config
     norms = (config.ln_c, config.ln_mid, config.ln_final)
+    # ln1 and ln2 do not matter: one is in what symbols are, the other before an MLP
     return config.n_heads == 1 and config.act_fn is None and norms == (None, None, None)
 
 

@@ -24,7 +24,8 @@ from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckDistribution, DyckLanguage, Language
 
 Answer = tuple[Array, Array, Array]
-"""Objectives times a factor, [n, K]; a bound of their errors, [n, 1 or K]; the factor, [n, 1]."""
+"""Objectives times a factor, [n, K]; a bound of their errors, [n, 1 or K]; the factor and a bound
+of its error, [n, 2]."""
 
 CLAIMS = {
     "any_token": "the bracket that closes the top of the stack has the largest logit of all tokens",
@@ -79,8 +80,37 @@ def plain_margins(
         if objectives is None:
             return None
         n = len(each)
-        answers.append((objectives.values(each), np.zeros((n, 1)), np.ones((n, 1))))
+        answers.append((objectives.values(each), np.zeros((n, 1)), np.tile([1.0, 0.0], (n, 1))))
     return known(*claim.margins(ending, answers))
+
+
+_SIGN = 1 - 1e-9
+"""Of a margin whose sign is known, an error is at most so much: it must not hide the sign."""
+
+
+def quotient_error(size: Array, error: Array, factor: Array) -> tuple[Array, Array]:
+    """What quotients of values by a factor are off by, ``[n]``: for the values; for the factor.
+
+    Args:
+        size: of the quotients, ``[n]``.
+        error: of the values, ``[n, 1 or K]``.
+        factor: and a bound of its error, ``[n, 2]``.
+    """
+    divisor, lost = factor.T
+    off = error.max(1) / divisor
+    # |F/ρ - g| ≤ |F - ρ' g| / ρ + |g| |ρ' - ρ| / ρ for the exact ρ', and |g| ≤ (|F/ρ| + off) ρ/ρ'
+    relative = np.where(divisor > lost, lost / (divisor - lost), np.inf)
+    return off, np.where(relative > 0, (size + off) * relative, 0.0)
+
+
+def _signed(least: Array, error: Array, factor: Array) -> tuple[Array, Array]:
+    """Margins whose sign is that of the values, however little is known of the factor."""
+    margin = least / factor[:, 0]
+    size = abs(margin)
+    off, more = quotient_error(size, error, factor)
+    # less than the margin where the sign is known, but never less than the values are off by
+    held = np.maximum(np.minimum(off + more, size * _SIGN), off)
+    return margin, np.where(size > off, held, off + more)
 
 
 def known(margin: Array, error: Array) -> tuple[Array, Array]:
@@ -143,7 +173,7 @@ class Signs(PrefixClaim):
     def margins(self, ending: Ending, answers: list[Answer]) -> tuple[Array, Array]:
         """See the class."""
         ((values, error, factor),) = answers
-        return self.least(ending, values) / factor[:, 0], error.max(1) / factor[:, 0]
+        return _signed(self.least(ending, values), error, factor)
 
     def least(self, ending: Ending, values: Array) -> Array:
         """Min over losers of max over winners; of lower bounds it is a lower bound."""
@@ -174,7 +204,7 @@ class Allowed(PrefixClaim):
     def margins(self, ending: Ending, answers: list[Answer]) -> tuple[Array, Array]:
         """The least distance of a logit from the threshold, negative on its wrong side."""
         ((values, error, factor),) = answers
-        return self.least(ending, values) / factor[:, 0], error.max(1) / factor[:, 0]
+        return _signed(self.least(ending, values), error, factor)
 
     def least(self, ending: Ending, values: Array) -> Array:
         """Min over brackets; of lower bounds it is a lower bound."""
@@ -213,7 +243,9 @@ class NextToken(PrefixClaim):
         """Epsilon minus the distance."""
         ((values, error, factor),) = answers
         with np.errstate(invalid="ignore", over="ignore"):
-            logits, off = values / factor, error.max(1) / factor[:, 0]
+            logits = values / factor[:, :1]
+            off, more = quotient_error(abs(logits).max(1), error, factor)
+            off = off + more
             logits = logits - logits.max(1, keepdims=True)
             total = np.log(np.exp(logits).sum(1, keepdims=True))
             law, log_probs = self.law(ending, values.shape[1]), logits - total

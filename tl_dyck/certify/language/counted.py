@@ -137,8 +137,8 @@ class Counted:
             rows: (1, m), ``[n, 1 + kinds]``.
 
         Returns:
-            The objectives, ``[n, K]``, a bound of their errors, ``[n, K]``, and 1, ``[n, 1]``: what
-            both were multiplied with.
+            The objectives, ``[n, K]``, a bound of their errors, ``[n, K]``; what both were
+            multiplied with, 1, and its error, 0: ``[n, 2]``.
         """
         n, weight = rows @ self._counts, self._weights
         total = n @ weight.mid
@@ -160,4 +160,4 @@ class Counted:
             shape = (len(n), self._r.mid.shape[1])
             r = Ball(*(np.broadcast_to(part, shape) for part in self._r))
             mid, rad = self._unembedding.values(self._network.readout(r, out))
-        return mid, rad, np.ones((len(n), 1))
+        return mid, rad, np.tile([1.0, 0.0], (len(n), 1))
