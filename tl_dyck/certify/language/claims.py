@@ -121,6 +121,7 @@ def known(margin: Array, error: Array) -> tuple[Array, Array]:
 
 def valid_tokens(language: DyckLanguage, ending: Ending) -> list[int]:
     """The tokens that may follow."""
+    # token 2a opens and 2a + 1 closes type a
     opens = list(range(0, 2 * language.n_types, 2)) if ending.depth < language.max_depth else []
     return opens + ([2 * ending.stack[-1] + 1] if ending.stack else [])
 
@@ -148,6 +149,7 @@ class Signs(PrefixClaim):
 
     def speaks_of(self, depth: int) -> bool:
         """Where there is something to win, and someone to lose."""
+        # types do not matter: a stack of type 0 has as many winners and losers as any
         return all(self.pairs(Ending((0,) * depth, None), self.language.d_vocab))
 
     def pairs(self, ending: Ending, d_vocab: int) -> tuple[list[int], list[int]]:
@@ -233,6 +235,7 @@ class NextToken(PrefixClaim):
     def law(self, ending: Ending, d_vocab: int) -> Array:
         """Probabilities of the next token; 0 for tokens that are none of the language's."""
         language = self.distribution.language
+        # the law knows the stack alone: so the shortest prefix that leaves it stands for all
         prefix = torch.tensor([language.bos_token, *(2 * t for t in ending.stack)])
         law = np.zeros(d_vocab)
         # BOS never follows, and a model need not have a logit of it
@@ -246,6 +249,7 @@ class NextToken(PrefixClaim):
             logits = values / factor[:, :1]
             off, more = quotient_error(abs(logits).max(1), error, factor)
             off = off + more
+            # softmax does not change, and no exponential overflows
             logits = logits - logits.max(1, keepdims=True)
             total = np.log(np.exp(logits).sum(1, keepdims=True))
             law, log_probs = self.law(ending, values.shape[1]), logits - total
@@ -258,7 +262,10 @@ class NextToken(PrefixClaim):
                 size = np.ones(len(distance))
             # logits off by e change a log-probability by at most 2e, and a probability by a factor
             # of at most exp(2e)
+            # of V terms a logarithm or an exponential each (8 u), products, and
+            # their sum: fewer than 64 V
             rounding = 2 * off + 64 * UNIT * values.shape[1] * (abs(logits).max(1) + size)
+            # exp overflows at 709.8; e^700 says that nothing is known as well
             return self.epsilon - distance, np.expm1(np.minimum(2 * rounding, 700.0))
 
 
@@ -280,12 +287,15 @@ class Agreement(PrefixClaim):
         tops: list[NDArray[np.int64]] = []
         gaps, errors = [], []
         for values, error, factor in answers:
+            # ascending: the last two columns
             second, first = np.sort(values, axis=1)[:, -2:].T
             tops.append(values.argmax(1))
             gaps.append((first - second) / factor[:, 0])
+            # twice: a gap is a difference of two logits, both of which may be off
             errors.append(2 * error.max(1) / factor[:, 0])
         gap, same = np.minimum(*gaps), tops[0] == tops[1]
         certain = (gaps[0] > errors[0]) & (gaps[1] > errors[1])
+        # what is claimed is which token is largest: that is certain or not, whatever the gap
         error = np.where(certain, 0.0, np.inf)
         return np.where(same, gap, -gap), error
 
