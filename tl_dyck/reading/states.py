@@ -135,6 +135,7 @@ class Displacement:
         if anywhere:
             drift = self.drift_anywhere.square().sum(-1, keepdim=True)
             variance = self.variance_anywhere[..., None]
+        # 1e-300: types that nothing tells apart have h = 0, and any movement is then too far
         return (length**2 * drift + length * variance) / self.half.square().clamp_min(1e-300)
 
 

@@ -234,4 +234,5 @@ def open_run(
 def stream(seed: int, purpose: str, index: int) -> int:
     """A seed of 63 bits for one purpose of one run: streams do not overlap and need no state."""
     digest = hashlib.sha256(f"{seed}/{purpose}/{index}".encode()).digest()
+    # 64 bits, of which one is dropped: torch's seeds are signed
     return int.from_bytes(digest[:8], "big") >> 1
