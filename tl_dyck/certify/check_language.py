@@ -127,7 +127,7 @@ class Enclosure:
 
     def __mul__(self, other):
         mid = self.mid * other.mid
-        # ab - a'b'| ≤ |a| s + r (|b| + s); `size` has the sum
+        # |ab - a'b'| ≤ |a| s + r (|b| + s); `size` has the sum
         rad = abs(self.mid) * other.rad + self.rad * other.size + U * abs(mid)
         return Enclosure(mid, rad * GROW + TINY)
 

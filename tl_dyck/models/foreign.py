@@ -207,7 +207,6 @@ def _from_gpt2(config: Mapping[str, Any], state: Mapping[str, Tensor], source: s
         mine, theirs = f"blocks.{n}", f"h.{n}"
         for bias, part in (("W", "weight"), ("b", "bias")):
             joint = read(f"{theirs}.attn.c_attn.{part}")
-            # c_attn has query, key and value side by side
             for name, each in zip("QKV", joint.chunk(3, dim=-1), strict=True):
                 split = each.unflatten(-1, (heads, d_head))
                 found[f"{mine}.attn.{bias}_{name}"] = split.movedim(-2, 0)
@@ -229,11 +228,10 @@ def _from_gpt2(config: Mapping[str, Any], state: Mapping[str, Tensor], source: s
     options = {
         **size,
         "d_head": d_head,
-        # what transformers takes where n_inner is not given; so is 1e-5 below
         "d_mlp": 4 * size["d_model"] if config.get("n_inner") is None else config["n_inner"],
         "d_vocab_out": len(head),
         "act_fn": canonical_activation(activation),
-        "eps": config.get("layer_norm_epsilon", 1e-5),
+        "eps": config.get("layer_norm_epsilon", 1e-5),  # as transformers has it, and 4 d_model
         "normalization_type": "LN",
         "dtype": head.dtype,
     }
@@ -384,10 +382,8 @@ def same_logits(
     """
     cfg = mine.cfg
     generator = torch.Generator().manual_seed(0)
-    # four strings of up to 32 tokens: a formula that differs shows on any of them
     before = torch.full((4, int(first is not None)), first or 0)
-    most = min(cfg.n_ctx, 32) - before.shape[1]
-    # with BOS: the tokens below it, since it is drawn nowhere else
+    most = min(cfg.n_ctx, 32) - before.shape[1]  # another formula shows on any tokens
     tokens = torch.randint(cfg.d_vocab if first is None else first, (4, most), generator=generator)
     place = next(theirs.parameters()).device
     with torch.no_grad():

@@ -103,7 +103,7 @@ class Ball(NamedTuple):
     def times(self, other: Ball) -> Ball:
         """Elementwise product."""
         mid = self.mid * other.mid
-        # ab - a'b'| ≤ |a| s + r (|b| + s) for a' within r of a, b' within s of b
+        # |ab - a'b'| ≤ |a| s + r (|b| + s) for a' within r of a, b' within s of b
         rad = abs(self.mid) * other.rad + self.rad * (abs(other.mid) + other.rad)
         return Ball(mid, _outward(rad + UNIT * abs(mid)))
 

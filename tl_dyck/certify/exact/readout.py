@@ -153,7 +153,7 @@ class Readout:
         one = np.ones(n)
         weight, bias = self.network.objectives_of_normed(unembedding)
         f = Functional.of(np.ascontiguousarray(weight.mid.T)[None])
-        # P v| ≤ |v| + mean |v|
+        # |P v| ≤ |v| + mean |v|
         size = stage.size + stage.size.mean(-1, keepdims=True)
         beta = bias.mid - threshold
         # the coefficients stand for weights that are off by up to weight.rad, on a vector
@@ -181,8 +181,8 @@ class Readout:
         )
         below = shrink * beta * self.config.eps / sigma
         const = np.where(beta >= 0, below, above)
-        # c|² takes d + 1, and each term of the two constants fewer than 10 operations; β / 2dσ₀ · 2
-        # c · P v, whose coefficient took 4, is at most 1.5 of the terms in brackets: d + 16
+        # |c|² takes d + 1, and each term of the constants fewer than 10 operations; the tangent,
+        # whose coefficient took 4, comes to 1.5 of the terms in brackets at most: d + 16
         rounding = (
             gamma(d + 40) * abs(beta) * (sigma + (q.spread + q.square)[:, None] / (d * sigma))
         )

@@ -72,7 +72,7 @@ class Rounded(NamedTuple):
         x /= sigma[:, None]
         # σ changes by no more than |v' - v| / √d on the way from v' to v
         least = np.maximum(sigma * (1 - 1e-9) - error / d**0.5, eps**0.5)
-        # x| ≤ √d, and rounding to single is off by u of it; twice that covers the quotient's own
+        # |x| ≤ √d, and rounding to single is off by u of it; twice that covers the quotient's own
         return Rounded(x.astype(np.float32), error / least * _GROW + 2 * SINGLE * d**0.5)
 
     def activated(self, name: str) -> Rounded:

@@ -187,7 +187,7 @@ class SquareRange:
         # the tangent: min 2 c · P v - |c|² ≤ q ≤ max 2 c · P v - |c|² + spread; the better of the
         # two is kept
         along = stage.ranges(projected(stage, self.tangent))
-        # c|² itself is off by γ_(d + 1), and tangents on strings within the spread are at
+        # |c|² itself is off by γ_(d + 1), and tangents on strings within the spread are at
         # most 3 |c|² + spread: three roundings of that are 9 u of |c|² and, of the
         # spread, less than it grows by
         slack = gamma(d + 20) * 3 * self.square

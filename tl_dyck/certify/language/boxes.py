@@ -118,7 +118,7 @@ class Boxes:
         rho = np.sqrt(np.einsum("ni,ni->n", u, u))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             slope = (u @ self._root.T) / rho[:, None]
-            # Σ δ_i u_i|², at most; e is that over 2 ρ(c)
+            # |Σ δ_i u_i|², at most; e is that over 2 ρ(c)
             excess = np.einsum("ni,ij,nj->n", radius, self._products, radius, optimize=True)
             # rounded up, as `least` is rounded down: 1e-6 and 1e-7 are room, and make no box
             # undecided
