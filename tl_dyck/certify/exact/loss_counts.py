@@ -47,6 +47,9 @@ _OBJECTIVES = 8
 _MERGED = 1 << 13
 """So many kinds of paths are told apart, per level, where they are bounded."""
 
+_COUNTED = 1 << 1000
+"""Nor of groups of so many strings: as floats, which end at 2^1024, they could not be added up."""
+
 Counts = NDArray[np.object_]
 """Python's integers: a language has more strings than int64 knows."""
 
@@ -128,7 +131,7 @@ class _Count:
         """Bounds of how many lose by one objective at least: the most by any, and all of them."""
         graph, total = self.attention.graph, int(self.ways[self.attention.graph.root])
         mine = (graph.bundle_group == NO_GROUP) | (graph.bundle_group == self.group)
-        if len(self.below.reach) > _OBJECTIVES:
+        if len(self.below.reach) > _OBJECTIVES or total >= _COUNTED:
             return Losing(self.sure, total)
         low, high = 0.0, 0.0
         for column, reach in enumerate(self.below.reach.tolist()):
