@@ -170,6 +170,7 @@ class RunState(Progress):
             status=self.status,
             steps=self.step,
             seconds=self.seconds,
+            # 1000 strings: a standard error of 1.6 points at most, and of a trained model far less
             accuracy=self.accuracy(1000, stream(self.seed, "final", 0)),
             history=pd.DataFrame(self.history, columns=list(HISTORY)),
         )
