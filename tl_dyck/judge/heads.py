@@ -189,8 +189,8 @@ class Workshop:
         for index, (t, depth) in enumerate(slots):
             opening, closing = self.states.open(t, depth), self.states.close(t, depth - 1)
             excess = float(row[opening] - row[closing]) if pairs else 0.0
-            # E v of a pair's brackets cancel: with x the excess, e^(s + x/2) e^(-x/2) of the one that
-            # opens, and -e^(s - x/2) e^(x/2) of the one that closes
+            # E v of a pair's brackets cancel, x being the excess: e^(s + x/2) e^(-x/2) of the one
+            # that opens, and -e^(s - x/2) e^(x/2) of the one that closes
             value[opening, index] = size * math.exp(-excess / 2)
             if pairs:
                 value[closing, index] = -size * math.exp(excess / 2) * (1 - left)
