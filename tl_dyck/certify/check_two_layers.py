@@ -255,8 +255,6 @@ class PrefixGroup:
         self.symbols, self.level, self.last = at[None], graph.level[at], np.searchsorted(at, last)
         # a path adds up n + 1 symbols' costs
         self.n_levels, self.additions = n + 1, 4 * (n + 2)
-        # the widest level, by which `below` cuts its work
-        self.size = max((len(first) for _, _, first in self.steps), default=1)
         self.all = np.ones(len(at), dtype=bool)
 
     def walks(self, parts):
