@@ -15,7 +15,8 @@ import pytest
 pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST_MODULE, LONGEST_FUNCTION = 400, 60  # lines; of a function without its docstring
+# lines: of a module without comments, which are welcome; of a function without its docstring
+LONGEST_MODULE, LONGEST_FUNCTION = 400, 60
 #: One file that is copied out alone, so that whoever doubts us can read what decides.
 WHOLE = {"tl_dyck.certify.check_edits"}
 
@@ -27,12 +28,13 @@ def dotted(path: Path, root: Path = ROOT) -> str:
 
 @functools.cache
 def parsed() -> dict[str, tuple[ast.Module, int]]:
-    """Each module of both packages by its dotted name, and how many lines it has."""
+    """Each module of both packages by its dotted name, and how many lines it has but comments."""
     found = {}
     for root in (ROOT, ROOT / "hooks"):
         for path in sorted(root.glob("tl_dyck*/**/*.py")):
             text = path.read_text(encoding="utf-8")
-            found[dotted(path, root)] = ast.parse(text), len(text.splitlines())
+            lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+            found[dotted(path, root)] = ast.parse(text), len(lines)
     return found
 
 
@@ -166,7 +168,7 @@ def commented(path: Path) -> set[int]:
 
 def test_what_is_no_word_is_explained() -> None:
     files = sorted((ROOT / "tl_dyck").rglob("*.py"))
-    lines = sum(parsed()[dotted(path)][1] for path in files)
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
     assert sum(len(commented(path)) for path in files) >= LEAST_COMMENTED * lines
 
 

@@ -98,6 +98,8 @@ def _moments(values: np.ndarray) -> _Moments:
     n = values.shape[-1]
     apart = values - values.mean(-1, keepdims=True)
     square = (apart**2).mean(-1)
+    # n / (n - 1) makes a variance unbiased; its power 1.5 keeps the skewness
+    # that of the numbers given
     return n, square * n / (n - 1), (apart**3).mean(-1) * (n / (n - 1)) ** 1.5
 
 
@@ -119,6 +121,7 @@ def _ends(
     fewest = min(n for n, _, _ in parts)
     tail = (1 - level) / 2 * _TAILS.get(fewest, 1.0)
     top = special.stdtrit(np.where(np.isfinite(freedom), freedom, fewest - 1), 1 - tail)
+    # so that f(T) has mean 0 and no third moment, to that order
     a, b = -lean / 6, tie / 2 + lean / 6
 
     def inverse(quantile: Any) -> Any:

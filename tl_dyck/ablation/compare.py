@@ -206,6 +206,7 @@ def _correlations(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """Spearman's ρ and Kendall's τ_b over the heads that have both; NaN if not defined."""
     both = np.isfinite(a) & np.isfinite(b)
     a, b = a[both], b[both]
+    # of two heads a rank correlation is 1 or -1 whatever they are; of equal numbers it is 0/0
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return math.nan, math.nan
     from scipy import stats  # takes a second, and most importance is compared with none

@@ -63,6 +63,7 @@ def gate_curves(trajectories: pd.DataFrame, *, title: str, of: str) -> Plot:
         "expected gate",
         series,
         alt=f"Line plot: the gates of {of} against the steps of fine-tuning, a line per head.",
+        # shares: curves along 0 and 1 are drawn whole
         limits={"y": [-0.03, 1.03]},
         stages=[float(step) for step in trajectories.groupby("penalty")["step"].max().iloc[:-1]],
     )

@@ -86,6 +86,7 @@ class FinetunedImportance:
         figure = as_figure([gate_curves(self.trajectories, title="gates", of="the model")], title)
         for row in self.path.itertuples():
             text = f"{row.penalty:g}: {row.metric:.3f}"
+            # just above the plot, at the end of the stage
             figure.add_annotation(
                 x=row.step, y=1.02, yref="paper", text=text, showarrow=False, xanchor="right"
             )
@@ -142,6 +143,7 @@ def finetuned_importance(
     log_alpha.requires_grad_(True)
     tuner = Tuner(model, default_metric(model, metric, source.ignore), source, log_alpha)
     before = tuner.measure(torch.ones(shape[0], 1, shape[1], device=device))
+    # the sum of expected gates over all steps, whose mean is the importance
     area, last_open = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.int64)
     trajectories = [_gates(log_alpha, 0, options.penalties[0])]
     path: list[dict[str, Any]] = []

@@ -67,6 +67,7 @@ class HeadImportance:
         n = len(self.baseline)
         if n < 2:
             return np.full(self.per_example.shape[:2], np.nan)
+        # ddof 1: of a sample, not of all examples there are
         found: np.ndarray = self.per_example.std(-1, ddof=1) / math.sqrt(n)
         return found
 
@@ -234,6 +235,7 @@ def scaling_hooks(factors: Float[Tensor, "layer #batch head"]) -> list[tuple[str
 
     def scale(layer: int) -> Any:
         def hook(z: Tensor, hook: Any) -> Tensor:
+            # [batch or 1, head] as [batch, pos, head, d_head]
             return z * factors[layer][:, None, :, None]
 
         return hook

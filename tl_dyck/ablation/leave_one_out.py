@@ -109,6 +109,7 @@ def _without(
         model.cfg.n_layers, 1, model.cfg.n_heads, device=model.cfg.device, dtype=model.cfg.dtype
     )
     if head is not None:
+        # [layer, any example, head]
         factors[head[0], 0, head[1]] = 0
     tuner = Tuner(model, metric, source)
     for step in range(source.options.steps):

@@ -57,6 +57,7 @@ def log_likelihood(
     """
     for name, value in (("logits", logits), ("tokens", tokens)):
         check_instance(name, value, Tensor, "a tensor")
+    # [batch, pos, d_vocab] for [batch, pos]
     if logits.ndim != 3 or tokens.shape != logits.shape[:2]:
         raise ValueError(
             "logits are [batch, pos, d_vocab] and tokens [batch, pos], not "

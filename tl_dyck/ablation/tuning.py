@@ -251,4 +251,5 @@ class Tuner:
 
 def stream(seed: int, purpose: str, index: int) -> torch.Generator:
     """A generator for one purpose of one step, whatever was drawn before."""
+    # 15 digits of hexadecimal are 60 bits: any of them is a seed that torch takes
     return torch.Generator().manual_seed(int(sha256([seed, purpose, index])[:15], 16))

@@ -64,6 +64,7 @@ class StringAutomaton:
         string: list[int] = []
         state = self._start
         while True:
+            # ticket -1 is the string that ends here, if one does
             ticket = rng.randrange(self._count(state)) - self._accepts(state)
             if ticket < 0:
                 return tuple(string)

@@ -98,6 +98,7 @@ class Automaton(paths.Paths):
         for level in range(longest):
             then = {}
             for column, token in enumerate(written):
+                # nanoseconds of Python: a step, and each state that it leads on from
                 base.WORK.spend(5_000 + 300 * len(self.reached[-1]))
                 goes = [(after[state][column], depth) for state, depth in self.reached[-1]]
                 came = [i for i, (state, _) in enumerate(goes) if state >= 0]
@@ -110,6 +111,7 @@ class Automaton(paths.Paths):
                 # an array
                 base.need(n <= MOST // 8, "its automaton is too large")
             self.reached.append(list(then))
+        # 0: the one state before the first token
         self.lay_out(options, max(map(len, self.reached)), 0, longest + 1)
         base.need(self.size * len(self.reached) <= MOST, "its automaton is too large")
 
@@ -131,6 +133,7 @@ class Automaton(paths.Paths):
         if self.threshold is None:
             return super().asks(target, n)
         base.WORK.spend(0, len(self.written) * n)
+        # logit - threshold > 0 of those that may follow, threshold - logit > 0 of the others
         signs = np.where(np.isin(self.written, target), 1.0, -1.0)
         rows = signs[:, None] * (np.array(self.written)[:, None] == np.arange(n))
         return rows, -self.threshold * signs

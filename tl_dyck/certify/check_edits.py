@@ -219,6 +219,7 @@ class Paths:
         ends = [(each.source, each.target) for each in options]
         self.source, self.target = np.array(ends, dtype=int).reshape(-1, 2).T
         # no path adds up more numbers; what `least` allows for their rounding grows with it
+        # each option once at most; 4 for the products and sums that a cost itself was made by
         self.additions = 4 * sum(len(each.emits) + 1 for each in options)
         bos, positions = self.c["bos_token"], "position" in self.c["state"]
         self.start = None if bos is None else rows.setdefault((bos, 0, 0), len(rows))
@@ -236,6 +237,7 @@ class Paths:
                 p = np.clip(p, 0, self.c["n_ctx"] - 1) * positions  # no string is longer
                 seen = zip(p.tolist(), q.tolist(), strict=True)
                 option.index[j] = [rows.setdefault((token, *each), len(rows)) for each in seen]
+        # 3: token, position, depth
         self.symbols = np.array(list(rows), dtype=int).reshape(-1, 3).T
         self.arcs = self.by_level()
 
@@ -279,9 +281,11 @@ class Paths:
         n = sum(len(source) for source, *_ in self.arcs)
         WORK.spend(CALL * len(self.arcs) + 50 * n, 2 * self.n_levels * self.size)
         live, found = np.zeros((self.n_levels, self.size, 2), dtype=bool), set()
+        # 1: where the string has ended
         live[-1, :, 1] = self.finals
         live = live.ravel()
         # backwards, through what may follow the last token
+        # arcs[0] are none: nothing leads to the first level
         for source, target, _, ended, *_ in self.arcs[self.n_levels - 1 : 0 : -1]:
             on = live[target]
             found.update(ended[on].tolist())
@@ -307,6 +311,7 @@ class Paths:
         for source, target, option, _, _, first in self.arcs:
             if len(first):
                 ways[target[first]] = np.add.reduceat(ways[source] * allowed[option], first)
+        # odd nodes: the string has ended
         return ways[1::2].reshape(levels, self.size)
 
     def parted(self, allowed, step, j):
@@ -343,6 +348,7 @@ class Paths:
     def at_once(self):
         """How many leaves are checked side by side: few enough for the memory that they take."""
         width = 2 * self.size * self.n_levels + sum(len(source) for source, *_ in self.arcs)
+        # a quarter: four arrays of that width are held at once
         return max(1, min(PARTS, MOST // 4 // width))
 
 
@@ -357,6 +363,7 @@ class PartWalks:
     def __init__(self, space, parts):
         n, size, last = len(parts), space.size, np.array([[part.group.last] for part in parts])
         allowed, arcs = np.array([part.allowed for part in parts]), space.arcs[1 : space.n_levels]
+        # 2: each state before and after the string's end
         nodes, width = 2 * size * space.n_levels, sum(len(source) for source, *_ in arcs)
         WORK.spend(CALL * len(arcs) + 20 * n * (nodes + width), n * (nodes + width))
         # [part, node]: what a path comes to, then what of that it also leads on from to the end
@@ -369,6 +376,7 @@ class PartWalks:
             may.append(reached[:, source] & allowed[:, option] & ((ended < 0) | (ended == last)))
             if len(first):
                 reached[:, target[first]] = np.logical_or.reduceat(may[-1], first, axis=1)
+        # of the last level the odd ones
         ends = nodes - 2 * size + 2 * np.arange(size) + 1
         live = np.zeros_like(reached)
         live[:, ends] = reached[:, ends] & [part.finals for part in parts]
@@ -401,8 +409,10 @@ class PartWalks:
         """The least sum of costs of symbols, ``[part, symbol, n]``, on a path of each part."""
         parts, _, n = costs.shape
         most = max((len(came) for _, came, *_ in self.steps), default=0)
+        # a step takes what came, and adds a cost for each token that an option emits
         moves = sum((1 + len(rows)) * len(came) for _, came, rows, *_ in self.steps)
         WORK.spend(CALL * len(self.steps) + 4 * n * moves, n * (self.size + 2 * most))
+        # the last row of a part is 0: what is emitted where nothing is
         self.costs = np.concatenate([costs, np.zeros((parts, 1, n))], axis=1).reshape(-1, n)
         self.sums, room = np.empty((self.size, n)), np.empty((2, most, n))
         self.sums[: len(self.origins)] = self.costs[self.origins]
@@ -448,6 +458,7 @@ class Edits(Paths):
         # negative
         self.zero, size = (*[0] * kinds, *down.tolist()), math.prod(shape)
         longest = len(self.x) + (self.c["bos_token"] is not None) + up[0]
+        # arcs of edits, or nodes: two levels a token, each before and after the end
         fits = size * max(len(listed), 4 * (len(self.x) + 1)) <= MOST
         fits &= not counted[0] or longest <= self.c["n_ctx"]
         need(fits, "its space is too large, or its strings are too long")
@@ -495,6 +506,7 @@ class Edits(Paths):
         words = [*self.x, *itertools.chain(*(emits for *_, emits in rewrites))]
         # a node's number, and an option's, has to stay below BOUND: there are 2 n + 1 options
         # beside edits
+        # 8 kinds: the grid of states has an axis for each
         few = max(n, len(rewrites), len(words)) <= BOUND // 4 and len(self.budgets) <= 8
         need(few, "it has too many rewritings")
         known = all(type(y) is int and y in self.network.rows for y in words)
@@ -627,6 +639,7 @@ class PartBounds:
 
     def least(self, mid, rad):
         """No more than the least sum of costs on a path, ``[part, n]``; -∞ if one is not known."""
+        # γ of as many operations
         off = self.space.additions * U / (1 - self.space.additions * U)
         # each term is lowered by its share of what the sum's rounding can be, so that the sum is
         # too low
@@ -634,6 +647,7 @@ class PartBounds:
         # finite, so that ∞ - ∞ is not met on the way; a sum of at most 1e9 others stays above
         # -1e249
         low = np.where(abs(low) < 1e240, low, -1e250)  # of what nothing is known
+        # what overflowed is -1e250, and stays below -1e249 whatever is added to it
         found = self.walks.least(low)
         return np.where(found > -1e249, found, -math.inf)
 
@@ -646,6 +660,7 @@ class PartBounds:
             at = -y.rest.mid[:, :, None]
         (n_parts, n_symbols, heads), found = self.e.mid.shape, []
         # numbers for each row of all parts; so few at once that they stay in a processor's cache
+        # with one head no choice of ends is made before the sum, see `divided_sum`
         room = n_parts * (n_symbols * heads * (1 if heads == 1 else 2**heads) + 1)
         step = max(1, CACHE // room)
         for first in range(0, at.shape[1], step):
@@ -680,6 +695,7 @@ class PartBounds:
         """For u = P x: u, what it is near, how far from there it is at most; √(|u|² + more)."""
         u = x.into(centre(x.rest.mid.shape[1]))
         low, high, at = self.range(u)
+        # 1e-12: no shorter than the vector, though the root of 4096 squares is off by 2.3e-13
         size = np.sqrt((at**2).sum(1, keepdims=True) + more) * (1 + 1e-12)
         moved = np.maximum(high - at, at - low)
         # |u - a|² / 2R; the 1e-11 covers that R is only rounded and made larger by 1e-12
@@ -700,11 +716,13 @@ class PartBounds:
         # hence largest at an end
         least = np.where(slope < 0, 2 * np.sqrt(-slope), 1 / high)
         most = np.maximum(1 / low - slope * low, 1 / high - slope * high)
+        # two quotients, a product and a difference in each of them: 4 u
         off = (most - least) / 2 * GROW + 8 * U * most
         over = size.times(Enclosure(slope)).plus(Enclosure((most + least) / 2, off))
         # u / σ = u y + a (1/σ - y) + (u - a)(1/σ - y): linear, linear in 1/σ, and what is bounded
         # below
         y = 2 / (low + high)
+        # 1 / s lies between the ends' inverses, each rounded by u, and so are the differences
         off = np.maximum(1 / low - y, y - 1 / high) * GROW + 4 * U / low
         rest = Enclosure(at) * Enclosure(-y) + Enclosure(0 * at, moved * off)
         return (u.times(Enclosure(y + 0 * at)) + over.into(Enclosure(at[:, None]))).plus(rest)
@@ -794,6 +812,7 @@ def forest(space, nodes, leaves):
                 allowed, step = todo.pop(), next(nodes)
                 WORK.spend(CALL)
                 if step in (BOUND, RAYS):
+                    # a leaf: how many options it names, then these
                     named = {next(nodes) for _ in range(next(nodes))}
                     part = Part(groups[last], asked, allowed, space.finals, space.path(named))
                     batch.append((part, step == RAYS))

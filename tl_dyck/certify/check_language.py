@@ -52,6 +52,8 @@ FORMAT, LEAF, LARGEST, MOST_BYTES, MOST_FACTS = "tl_dyck.proof/4", 64, 4096, 2**
 MOST_WORK, ROOM = 6e10, 12_000  # about a minute; how much of it allows for a number that is held
 WHOLE = 50_000  # bytes of a file that may ask for all of it: a smaller one may for less
 CALL, EXP = 30_000, 13_000  # of numpy with a few numbers, of `decimal`
+# GROW: of sums of up to 10⁶ numbers, which every radius is; 40 digits: a float64 has 17, and scores
+# below 1e9 leave 30 behind the point
 U, GROW, TINY, DIGITS = 2.0**-53, 1 + 1e-9, 1e-300, Context(prec=40)
 CLAIMS = {
     "any_token": "the bracket that closes the top of the stack has the largest logit of all tokens",
@@ -60,6 +62,7 @@ CLAIMS = {
     "named": "the largest logit is that of the token that the proof names",
 }
 OPEN = ("any_token", "closing_only")  # speak of prefixes that leave a bracket open
+# 63: k D < LEAF. 1e9 keeps a float away from overflow, and is beyond any model.
 MOST = {"n_types": 63, "max_depth": 63, "length": 1000, "floor": 1e9, "attn_scale": 1e9}
 # axes of weights: symbols (BOS, two of each level and type), d_model, head, MLP, output
 AXES = {"W_E": "sd", "W_O": "ed", "b_O": "d", "W_in": "dh", "b_in": "h", "W_out": "hd"}
@@ -106,6 +109,7 @@ class Enclosure:
 
     def __init__(self, mid, rad=0.0):
         self.mid = np.asarray(mid, dtype=np.float64)
+        # nanoseconds: some passes over the numbers
         WORK.spend(CALL // 4 + 20 * self.mid.size, self.mid.size)
         self.rad = np.zeros(self.mid.shape) + rad  # of the same shape
 
@@ -123,6 +127,7 @@ class Enclosure:
 
     def __mul__(self, other):
         mid = self.mid * other.mid
+        # |ab - a'b'| ≤ |a| s + r (|b| + s); `size` has the sum
         rad = abs(self.mid) * other.rad + self.rad * other.size + U * abs(mid)
         return Enclosure(mid, rad * GROW + TINY)
 
@@ -143,6 +148,7 @@ def dot(how, a, b):
 
     x, dx = (laid_out(side, left, rows, summed) for side in (a.mid, a.rad))
     y, dy = (laid_out(side, right, summed, columns) for side in (b.mid, b.rad))
+    # 2 more operations than the n products and their n - 1 sums have: those of the radius' factor
     n, axes = 2 + math.prod(sizes[i] for i in summed), both + rows + columns
     gamma, size = n * U / (1 - n * U), abs(y)  # Higham 2002, §3.1
     rad = (abs(x) @ (dy + gamma * size) + dx @ (size + dy)) * GROW + TINY
@@ -157,6 +163,7 @@ def exponential(x, top=None):
     top = Decimal(float(x.mid.max() if top is None else top))
     mid = [float(DIGITS.exp(DIGITS.subtract(Decimal(each), top))) for each in x.mid.tolist()]
     # e^r - 1 ≤ 1.002 r, r < 1e-3
+    # u is the rounding from 40 digits to a float64; 4 u are generous
     return Enclosure(mid, mid * (1.002 * x.rad + 4 * U) * GROW + TINY)
 
 
@@ -167,7 +174,9 @@ class Model:
         for name, most in MOST.items():  # a float for an integer cannot be counted with
             need(type(facts[name]) in (int, float) and 0 <= facts[name] <= most, f"absurd {name}")
         k, depth, scale = facts["n_types"], facts["max_depth"], facts["attn_scale"]
+        # k^D stacks have a tree each
         need(0 < k * depth < LEAF and k**depth <= LARGEST, "its language is none, or too large")
+        # BOS, and two brackets of each level and type
         sizes = {"s": 1 + 2 * k * depth}
         WORK.spend(0, sum(array.size for array in weights.values()))
         for name, axes in AXES.items():
@@ -182,6 +191,7 @@ class Model:
         WORK.spend(0, sizes["d"] ** 2)
         self.centre = Enclosure(np.eye(sizes["d"]) - self.norm / sizes["d"], 2 * U)  # P, if any
         q, self.key, v = (dot("ij,je->ie", w["W_E"], w[f"W_{y}"]) + w[f"b_{y}"] for y in "QKV")
+        # 1 / scale is off by u of itself; twice that, as the radius is rounded, too
         self.q = q * Enclosure(1 / scale, 2 * U / scale)
         self.adds = dot("ie,ed->id", v, w["W_O"]) + w["b_O"]
 
@@ -195,16 +205,19 @@ class Prefixes:
         self.stack, self.closes, self.may = stack, closes, [2 * a + 1 for a in stack[-1:]]
         if facts["claim"] == "valid_token" and len(stack) < self.depth:
             self.may += range(0, 2 * self.k, 2)
+        # 1: BOS is symbol 0; a closing bracket stands behind its opening one
         opens = [1 + 2 * (level * self.k + a) for level, a in enumerate((*stack, *closes))]
         self.symbols = [0, *opens, *(opens[-1] + 1 for _ in closes)]  # of all
         n = len(self.symbols) - 1
         self.most = (facts["length"] - n) // 2 if n else 0  # M: where no bracket is, no pair was
+        # n: brackets that are open, or were until the last; a pair of level 1 needs none around it
         self.around = max(n, 1)  # levels of pairs that have a bracket around them in any case
         zero = np.zeros(self.k * self.depth, dtype=np.int64)
         self.box = self.cut(zero, zero + self.most)
 
     def cut(self, low, high):
         """A box without what no prefix has; None if nothing is left."""
+        # M pairs in all: what the others have at least is not left for this one
         k, high = self.k, np.minimum(high, low + self.most - low.sum())
         for level in range(self.around, self.depth):
             if not high[(level - 1) * k : level * k].any():  # a pair needs a bracket around it
@@ -231,7 +244,9 @@ def endings(facts):
 
 def relu(low, high):
     """The slope s, and t, such that the ReLU of each p between two numbers is in s p + [0, t]."""
+    # any slope in [0, 1] is right, however rounded: t below is taken for the one that is used
     slope = np.where(low >= 0, 1.0, np.clip(high / (high - low), 0, 1) * (high > 0))
+    # the two ends' distance from the line; a difference and a product are 2 u
     return slope, np.maximum(-slope * low, (1 - slope) * high) * (1 + 8 * U)
 
 
@@ -276,13 +291,17 @@ class Margin:
     def divisor(self, box):
         """ρ on boxes, linear in x but for θ, which is in the coefficient of 1, ``[n, x]``."""
         u = dot("nx,xd->nd", box, self.u)
+        # the root of d ≤ 4096 squares is off by (d + 2) / 2 u = 2.3e-13: so R ≥ |a|. Squares
+        # below 1e-308 are lost: 1e-149
         size = np.sqrt((u.mid**2).sum(1)) * (1 + 1e-12) + 1e-149  # R
         tangent = dot("nd,xd->nx", u.mid / size[:, None], self.u)
+        # (R² - |a|²) / 2R ≤ 1.25e-12 R, as R is at most 1 + 1.23e-12 of |a|
         e = (u.rad**2).sum(1) / size / 2 * GROW + 4e-12 * size + 1e-149
         apart = tangent + self.floor * Enclosure(-1.0)
         gap = dot("nx,nx->n", box, apart)  # T is the larger at the centre; θ makes up for the other
         first = gap.mid >= 0
         e = np.where(first, np.maximum(e, -gap.low), np.maximum(e + gap.high, 0)) * GROW
+        # [0, e] as e/2 ± e/2, in column 0, that of the constant 1
         theta = e[:, None] / 2 * (np.arange(len(self.floor.mid)) == 0)
         return self.floor + Enclosure(first[:, None]) * apart + Enclosure(theta, theta)
 
@@ -291,6 +310,7 @@ def prefixes(facts):
     """Of which prefixes a claim speaks, and how many they are, in words."""
     k, ways, n = facts["n_types"], [1] + [0] * facts["max_depth"], 0  # ways to get to each depth
     for _ in range(facts["length"] + 1):
+        # a claim of OPEN does not speak of depth 0, which is the first
         n += sum(ways[facts["claim"] in OPEN :])
         ways = [k * a + b for a, b in zip([0, *ways[:-1]], [*ways[1:], 0], strict=True)]
     n *= k > 1 or facts["claim"] != "closing_only"  # one closing bracket alone has no rival
@@ -317,9 +337,12 @@ def check(facts, arrays):
             may = [winner] if facts["claim"] == "named" else ending.may
             need(winner in may, f"token {winner} cannot win after the stack {ending.stack}")
             form = Margin(network, ending, winner, may)
+            # 2^22 numbers, 32 MB: the largest array, [box, hidden, loser, x],
+            # is made for so many boxes
             parts = 1 + len(boxes) * (1 + len(form.v.mid)) * form.alpha.mid.size // 2**22
             for part in np.array_split(np.array(boxes, dtype=float), parts):
                 need(form.settles(*part.swapaxes(0, 1))[0].all(), f"not settled: {ending.symbols}")
+        # the first ending says what all will cost about, before the others are begun
         WORK.repeat((len(of) - 1) * (n == 0), since)
     need(next(nodes, None) is None, "it has trees of no ending")
     return f"{CLAIMS[facts['claim']]}, after {prefixes(facts)}"

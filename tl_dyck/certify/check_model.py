@@ -35,6 +35,7 @@ contents, parsed, MOST_BYTES = check_language.contents, check_language.parsed, 2
 
 def tensors(data):
     """The arrays of a safetensors file."""
+    # safetensors: the header's length in 8 bytes, the header in JSON, then the numbers
     kinds, size = {"F32": "<f4", "F64": "<f8"}, 8 + int.from_bytes(data[:8], "little")
     head, found = parsed(data[8:size]), {}
     for name in head.keys() - {"__metadata__"}:
@@ -47,6 +48,7 @@ def tensors(data):
 def symbols(k, depth):
     """Token and depth of each: BOS, then an opening and a closing bracket of each level, type."""
     brackets = itertools.product(range(depth), range(k), (0, 1))
+    # the depth after a bracket: that of a closing one is one less than its level
     return [(2 * k, 0), *((2 * a + closes, level + 1 - closes) for level, a, closes in brackets)]
 
 
@@ -59,6 +61,7 @@ def embedded(options, saved, width):
     table = np.zeros((len(rows), width))  # Wen et al. 2023, Eq. 19-21; no saved model repeats it
     table[0, {"onehot": 2 * k * levels, "split": 2 * k + levels + 1, "yao": 2 * k + 2}[kind]] = 1
     for row, (token, depth) in zip(table[1:], rows[1:], strict=True):
+        # Yao et al. 2021: (cos, sin) of a depth d is along (D + 2 - d, d)
         angle, level = math.atan2(depth, levels + 2 - depth), depth - 1 + token % 2
         at = {"onehot": {token * levels + level: 1}, "split": {token: 1, 2 * k + depth: 1}}
         at["yao"] = {token: 1, 2 * k: math.cos(angle), 2 * k + 1: math.sin(angle)}
@@ -68,6 +71,7 @@ def embedded(options, saved, width):
 
 def as_embedded(options, saved, mine):
     """Whether it is the embedding of a saved model; libraries round cosines differently."""
+    # 4 ulp of 1: that much mathematical libraries differ by; all other embeddings are 0 and 1
     off = 4 * np.finfo(mine.dtype).eps * (options["embedding"] == "yao")
     return np.allclose(embedded(options, saved, mine.shape[1]), mine, 0, off)
 
@@ -88,6 +92,7 @@ def compare_language(facts, arrays, folder, other=None):
     """Raise ProofError unless saved models have the options and the weights of a proof."""
     if other is not None:
         language = {name: facts[name] for name in ("n_types", "max_depth")}
+        # 6: the length of "other."
         its = {name[6:]: array for name, array in arrays.items() if name[:6] == "other."}
         compare_language(facts["other"] | language, its, other)
     options, data = saved_files(folder)
@@ -155,6 +160,7 @@ def compare_two_layers(facts, arrays, folder, other=None):
             same = theirs[name] == mine[name]
             need(same, f"{name} is {theirs[name]!a:.40} in the model, but not in the proof")
     need_named(data, facts)
+    # token and depth: the two axes of W_E, or the first alone
     saved, rows = tensors(data), np.transpose(symbols(options["n_types"], options["max_depth"]))
     for name, mine in weights.items():
         if name == "0.W_E":

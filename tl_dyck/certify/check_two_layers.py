@@ -128,10 +128,12 @@ class TwoLayers:
         net.tabulate(tokens, 0 * tokens, depths)
         width, hidden = self.width + len(tokens) ** 2, "b_in" in w and w["b_in"].mid.size
         fits = n_symbols * width <= MOST_WORK
+        # by series in `decimal`, each number takes a hundred microseconds
         fits &= net.c["act_fn"] != "gelu" or n_symbols * hidden <= MOST
         need(fits, "its layers are too large for so many prefixes")
         # [last symbol, head, symbol]
         scores = dot("qne,sne->qns", net.q, net.k)
+        # a factor for each last symbol and head, which cancels: the largest score is the top
         e = [base.exponential(scores[q, h]) for q, h in np.ndindex(scores.mid.shape[:2])]
         e = joined(e, scores.mid.shape)
         found, step = [], max(1, paths.MOST // width)
@@ -180,6 +182,7 @@ class PrefixGraph:
         for _ in range(facts["length"]):
             then, arcs = {}, []
             for source, (stack, counts) in enumerate(self.nodes[-1]):
+                # k openings and one closing bracket, some microseconds of Python each
                 base.WORK.spend(2_500 * (self.k + 1))
                 for token, after in self.moves(stack):
                     kind = number[token, len(after) * has_depth]
@@ -252,7 +255,6 @@ class PrefixGroup:
         self.symbols, self.level, self.last = at[None], graph.level[at], np.searchsorted(at, last)
         # a path adds up n + 1 symbols' costs
         self.n_levels, self.additions = n + 1, 4 * (n + 2)
-        self.size = max((len(first) for _, _, first in self.steps), default=1)
         self.all = np.ones(len(at), dtype=bool)
 
     def walks(self, parts):

@@ -167,6 +167,7 @@ def closing_prefixes(
     """
     distribution = DyckDistribution(language)
     found: dict[tuple[int, ...], None] = {}
+    # 50 draws of 4 n: where fewer than one in 200 is new, prefixes of that kind are too few
     for _ in range(50):
         drawn = distribution.sample_ending_in_close(
             4 * n, length, mode="prefix", generator=generator

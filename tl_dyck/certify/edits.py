@@ -147,6 +147,7 @@ def _parcels(n: int, n_jobs: int) -> list[slice]:
     """
     parts: list[slice] = []
     while (start := parts[-1].stop if parts else 0) < n:
+        # rounded up, so that no string is left over
         size = min(max(-(-(n - start) // (3 * n_jobs)), _LEAST), _MOST)
         parts.append(slice(start, min(start + size, n)))
     return parts

@@ -281,6 +281,8 @@ class _Tree:
                         f"a prefix with the stack {self.ending.stack} and, but for the last, pairs "
                         f"{low[i].astype(int).tolist()} is wrong, or within rounding"
                     )
+                # 1e-12: of axes that widen nothing the longest; -1 keeps axes of
+                # one value from being halved
                 wide = np.where(sizes > 0, np.nan_to_num(wide) + 1e-12 * sizes, -1.0)
                 axes[i] = int(wide.argmax())
         return winners.tolist(), axes
@@ -296,9 +298,11 @@ class _Tree:
         if len(self.may) == 1:
             return np.repeat(self.may, len(pairs))
         x, form = np.pad(pairs, ((0, 0), (1, 0)), constant_values=1), self.first
+        # without radii: who wins is a guess, which `settles` then has to show
         size = np.sqrt(((x @ form.u.mid) ** 2).sum(1))
         rho = np.maximum(size, x @ form.floor.mid)[:, None]
         hidden = np.maximum(x @ form.beta.mid.T + form.s.mid * rho, 0)
         value = x @ form.alpha.mid.T + form.c.mid * rho + hidden @ form.v.mid
+        # columns are the first's lead over each other: where that is least, the other is strongest
         best: Array = self.may[value.argmin(1)]
         return best

@@ -106,6 +106,7 @@ class Lattice:
     @cached_property
     def table(self) -> NDArray[np.int64]:
         """[6, options]: source, target, kind, start, end, and number of tokens of each option."""
+        # 6: source, target, kind, start, end, and what becomes the number of tokens
         *columns, emits = zip(*self.options, strict=True) if self.options else ((),) * 6
         table: NDArray[np.int64] = np.array([*columns, [*map(len, emits)]], dtype=np.int64)
         return table

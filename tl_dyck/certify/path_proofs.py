@@ -79,9 +79,12 @@ def below_worst(bounds: PartBounds) -> None:
 
 def best_cut(costs: Array) -> tuple[float, int]:
     """Where to part costs in a row, so that means differ most, as variance goes; what is gained."""
+    # sums and numbers of the first part, cut behind each but the last
     before, n = np.cumsum(costs)[:-1], np.arange(1, len(costs))
     apart = before / n - (costs.sum() - before) / (len(costs) - n)
+    # the variance between two groups of n and N - n: n (N - n) / N times the squared distance
     gain = np.nan_to_num(apart**2 * n * (len(costs) - n) / len(costs))
+    # + 1: index 0 of `gain` is a cut before option 1
     return float(gain.max()), int(gain.argmax()) + 1
 
 
@@ -145,6 +148,7 @@ class _Trees:
         rays = self.network.n_heads == 1 and facts["config"]["ln_c"]
         self.leaves = [RAYS, BOUND] if rays else [BOUND]  # what shows more comes first
         first = np.searchsorted(space.source, space.source)
+        # first options of a level are what `Paths.path` takes if none is named: they need not be
         self.is_first = first == np.arange(len(space.source))
 
     def trees(self) -> list[int]:
@@ -161,6 +165,7 @@ class _Trees:
             todo, n = roots[:], space.at_once()
             while todo:
                 self.deadline.check()
+                # the last ones: depth first, so that few parts wait
                 some, todo = todo[-n:], todo[:-n]
                 self._examine(some)
                 todo += itertools.chain.from_iterable(node.parts for node in some)
@@ -241,6 +246,7 @@ class _Trees:
             np.add.at(times, option[mine], 1)
         live = times > 0
         costs[live] /= times[live]
+        # -1: less than any gain, which is a square
         found: tuple[float, list[int] | None] = (-1.0, None)
         for step in range(space.n_levels - 1):
             over = np.flatnonzero(live & (space.source <= step) & (step < space.target))
@@ -259,6 +265,7 @@ class _Trees:
         rows, constants = node.part.asked
         string = self._string(node.near)
         logits = np.array(self.asker.rnn_logits(string))
+        # a tie is no win, either
         if (rows @ logits + constants).min() <= 0:
             wrong = "a logit is on the wrong side of the threshold"
             raise NoProofError(f"on {string} {wrong if self.sets else 'another logit is larger'}")

@@ -254,6 +254,7 @@ class Asker:
         """The same on this machine, as busy as it is: from a run of a quarter, a sixteenth."""
         begun = time.perf_counter()
         self.logits(string[: len(string) // 4])
+        # attention grows with the square of the length: a quarter of it takes a sixteenth at least
         return 16 * (time.perf_counter() - begun)
 
     def _check_string(self, string: tuple[int, ...]) -> None:

@@ -160,6 +160,7 @@ class PerturbationSpace:
     ) -> list[tuple[int, ...]]:
         """`n` strings, drawn independently and uniformly from the distinct ones."""
         automaton = self._automaton(tokens)
+        # numbers of strings may have more digits than torch draws: Python's integers have no end
         rng = random.Random(int(torch.randint(2**62, (1,), generator=generator)))
         n = check_integer("n", n, least=0, most=MOST_DRAWS)
         return [automaton.draw(rng) for _ in range(n)]
@@ -260,6 +261,7 @@ def _lattice(space: PerturbationSpace, tokens: tuple[int, ...], deadline: Deadli
     entering, leaving, level = [], [], 0
     for gap, _ in found:
         entering.append(level)
+        # a gap at which nothing can be inserted needs no level of its own
         level += bool(gap)
         leaving.append(level)
         level += 1
@@ -276,6 +278,7 @@ def _lattice(space: PerturbationSpace, tokens: tuple[int, ...], deadline: Deadli
                 Option(at, entering[i + span], kind, i, i + span, emits)
                 for kind, span, emits in spans
             ]
+        # at one place one rewriting is chosen: a set, so that each kind counts once
         for kind in {kind for kind, _, _ in (*gap, *spans)}:
             uses[kind] += 1
     budgets = tuple(

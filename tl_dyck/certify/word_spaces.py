@@ -144,6 +144,7 @@ def word_space(
             left_out += odd
             place += len(cut[i])
         pairs.append((OfWords(name, tokens, tuple(at)), kinds[name][0]))
+    # one token before the text is a BOS, which is not shown
     silent = before[0] if len(before) == 1 else None
     alphabet = _alphabet(tokenizer, len(tokenizer))
     symbols = Symbols(alphabet, "", silent, logits=len(alphabet))

@@ -145,10 +145,12 @@ _LOOKS: dict[str, tuple[str, ...]] = {
 
 def draw_knobs(given: Mapping[str, Any], generator: torch.Generator, kind: str) -> Knobs:
     """The knobs, drawn where they are not given; what is given changes no other."""
+    # all prefixes of each can be listed, of five brackets or more (`small_task`)
     k, deepest = choose(generator, ((2, 2), (2, 3), (2, 4), (3, 2)))
     drawn: dict[str, Any] = {
         "n_types": k,
         "max_depth": deepest,
+        # a value that stands twice is drawn twice as often
         "n_layers": choose(generator, (1, 1, 2)),
         "n_heads": choose(generator, (2, 3, 4, 6)),
         "true_share": uniform(generator),
@@ -158,6 +160,7 @@ def draw_knobs(given: Mapping[str, Any], generator: torch.Generator, kind: str) 
     if kind == "alone":
         drawn |= {"n_layers": 1, "n_heads": 1}
     if kind == "backup":
+        # four heads, so that a backup and what it backs up fit into each circuit
         drawn |= {"n_layers": 1, "n_heads": max(drawn["n_heads"], 4)}
     if kind == "stack" or drawn["reader"] == "step":  # a step knows what is left over at once
         drawn["drift"] = 0.0
@@ -177,6 +180,7 @@ def draw_model(kind: str, knobs: Knobs, generator: torch.Generator, closer: int 
         looks[1] = (choose(generator, ("uniform", "balanced", "balanced")),)
     looks = [(choose(generator, _ANY),) if each == ("*",) else each for each in looks]
     n = knobs.n_layers * knobs.n_heads
+    # at least one works, and at least one does not, unless there is but one
     works = min(1 + int(knobs.true_share * (n - 1)), max(1, n - 1))  # any number is as likely
     if works == n:  # the second circuit has no heads
         looks[1] = looks[0]
@@ -211,11 +215,13 @@ def draw_circuit(
     order = torch.randperm(len(slots), generator=generator).tolist()
     backups = kind == "backup" and n > 1
     writers = max(n - backups, 1)
+    # slots dealt out in turn; with more heads than slots the rest write some of them again
     shares = [order[part::writers] or [order[part % len(order)]] for part in range(n - backups)]
     heads = [
         head([slots[index] for index in share], choose(generator, looks) if part else looks[0])
         for part, share in enumerate(shares)
     ]
     if backups:
+        # from 2 % to 100 % of what it backs up, each factor as likely
         heads.append(head(slots, looks[0], math.exp(uniform(generator, math.log(0.02), 0.0))))
     return heads

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Fact, kind_of
 
+# Shares of yes then come in steps of 1/60: fine enough to rank some hundred questions.
 _TREES = 60  # of a forest
 _FOLDS = 5  # each case is asked about by trees that were grown without it
 _LEAF = 3  # questions in a leaf at least
@@ -47,6 +48,7 @@ def promised(column: str) -> Promise | None:
     kind = kind_of(column)
     if kind in ("stack", "same"):
         return None
+    # 0.75 follows from `thin_by_mirror`; the other three are alarms, as the docstring says
     return Promise(0.80, 0.90) if kind == "token" else Promise(0.75, 0.80)
 
 
@@ -87,6 +89,8 @@ def norms(model: Any) -> pd.DataFrame:
             units = model.blocks[-1].mlp.W_in if cfg.d_mlp else torch.eye(cfg.d_model).to(o)
             read = v @ o @ units
             found = [each.norm() for each in (q, k, v, o, b_q, b_v, looks, moves, read)]
+            # [1:]: singular values fall, so that the largest is left out; a
+            # head of zeros has 0 of 1e-12
             found += [each[1:].norm() / each.norm().clamp(min=1e-12) for each in (looks, moves)]
             found += [(each == 0).double().mean() for each in (q, v, o)]
             rows.append([float(each) for each in found])
@@ -95,6 +99,8 @@ def norms(model: Any) -> pd.DataFrame:
             places.append([layer / cfg.n_layers, head / cfg.n_heads, *middles])
             names.append(f"{layer} {head}")
     raw = np.array(rows)
+    # the first nine columns are norms, of which 0 must have a logarithm;
+    # the rest are shares already
     size = np.log(raw[:, :9] + 1e-9)
     tiled = np.tile(sizes, (len(raw), 1))
     alike = [_overlaps(spaces, at) for at in range(len(spaces))]
@@ -105,6 +111,7 @@ def norms(model: Any) -> pd.DataFrame:
 def _space(moves: Tensor) -> Tensor:
     """An orthonormal basis of what a head writes, ``[rank, d_model]``."""
     found = torch.linalg.svd(moves, full_matrices=False)
+    # 1e-6: far above rounding in float64, far below what any weight here writes
     basis: Tensor = found.Vh[: max(1, int((found.S > 1e-6).sum()))]
     return basis
 
@@ -112,6 +119,7 @@ def _space(moves: Tensor) -> Tensor:
 def _overlaps(spaces: Sequence[Tensor], at: int) -> list[float]:
     """How alike one space and each other are, 0 to 1: the mean, the largest, how many above 0.5."""
     found = [
+        # Σ cos² of principal angles, at most the smaller dimension
         float((spaces[at] @ other.T).norm() ** 2) / min(len(other), len(spaces[at]))
         for index, other in enumerate(spaces)
         if index != at
@@ -213,12 +221,14 @@ def grow_tree(x: Floats, y: Floats, random: np.random.Generator) -> Tree:
         y: 0 or 1 each.
         random: source of the cuts, one for each feature.
     """
+    # too few for two leaves, or nothing left to tell apart
     if len(y) < 2 * _LEAF or y.min() == y.max():
         return float(y.mean())
     cuts = random.uniform(x.min(0), x.max(0))
     below = x <= cuts
     n, yes = below.sum(0), y @ below
     m, more = len(y) - n, y.sum() - yes
+    # n p (1 - p) of both sides: what Gini's impurity weighs; `clip` for a side without questions
     spread = yes * (1 - yes / n.clip(1)) + more * (1 - more / m.clip(1))
     spread[(n < _LEAF) | (m < _LEAF)] = np.inf
     best = int(spread.argmin())

@@ -95,6 +95,7 @@ class Outside:
         hooks: list[Hook] = []
         for layer, instead in enumerate(self._instead):
             out = [head for head in range(instead.shape[2]) if (layer, head) not in circuit]
+            # one row: the same for all strings
             put = (instead[rows] if len(instead) > 1 else instead)[:, :, out]
 
             def swap(z: Tensor, hook: Any, out: list[int] = out, put: Tensor = put) -> Tensor:
@@ -146,6 +147,7 @@ class Circuits:
             logits = self._outside.logits(key)
             low, high = self._ends
             seen, every = (
+                # f(C): 0 with no head inside, 1 with all
                 (m - none) / (all_ - none)
                 for m, none, all_ in zip(self._differences(logits), low, high, strict=True)
             )
@@ -209,4 +211,5 @@ class Circuits:
 
 def _area(heights: np.ndarray) -> float:
     """By trapezoids, over [0, 1]."""
+    # n intervals of width 1/n: the mean of their mean heights
     return float((heights[1:] + heights[:-1]).mean() / 2)

@@ -44,7 +44,9 @@ def refined(run: Callable[[int], WithError], first: int, most: int) -> WithError
     while True:
         found = run(n)
         error = torch.as_tensor(found.error, dtype=torch.float64)
+        # from n to `most` steps an error of second order falls by (most / n)²
         hopeless = bool((error > CONVERGED * (most / n) ** 2).all())
+        # 2 n: the next number of steps
         if bool((error <= CONVERGED).all()) or hopeless or 2 * n > most:
             return found
         n *= 2
@@ -126,6 +128,7 @@ def _looking_back(
         said.append(torch.as_tensor(run(n), dtype=torch.float64))
         return WithError(said[-1], error(*said[-3:]))
 
+    # `first` and twice as many were run: these are a quarter and half of what comes now
     return refined(step, 4 * first, most)
 
 
@@ -157,6 +160,7 @@ def averaged(
         spread = spread + (value - before) * (value - mean)  # Welford 1962
         if n < least:
             continue
+        # the standard error of a mean: the variance (n - 1 degrees of freedom) over n
         error = relative((spread / (n - 1) / n).sqrt(), scale)
         if gap is not None:
             error = torch.maximum(error, relative(gap(mean), scale))
@@ -169,5 +173,6 @@ def relative(gap: Any, scale: Any) -> Tensor:
     """The size of a gap as a share of what it is a gap of; 0 of nothing, infinite of 0."""
     gap, scale = (torch.as_tensor(each, dtype=torch.float64).abs() for each in (gap, scale))
     gap, scale = torch.broadcast_tensors(gap, scale)
+    # what a scale of 0 gives is replaced below
     found = gap / scale.clamp(min=1e-300)
     return torch.where(gap == 0, 0.0, torch.where(scale == 0, torch.inf, found))

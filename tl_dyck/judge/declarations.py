@@ -149,6 +149,7 @@ def score_heads(
         def method(case: Case, questions: Sequence[Question]) -> Scores:
             if stack is not None and questions[0].kind == "stack":
                 return [stack(case) - above] * len(questions)
+            # names are digests: every so many-th case, the same on each machine
             found = None if int(case.name, 16) % every else once(case)
             if found is None:
                 return None
@@ -268,6 +269,7 @@ def _measuring(method: Method, above: float, unit: str) -> Method:
 
 
 def _unit(vectors: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
+    # a vector of zeros stays one
     found: Tensor = vectors / vectors.norm(dim=-1, keepdim=True).clamp(min=1e-12)
     return found
 
@@ -310,12 +312,16 @@ def _targets(questions: Sequence[Question]) -> list[tuple[Any, ...]]:
 def _ahead(case: Case, tokens: Int[Tensor, "n pos"], sizes: Sizes) -> tuple[Tensor, Tensor]:
     """How far each bracket is ahead, ``[n, brackets]``, and errors, ``[n]``, or NaN."""
     with torch.no_grad():
+        # odd tokens close: their index i is token 2 i + 1
         closing = case.model(tokens)[:, -1, 1 : case.task.language.n_brackets : 2]
     told = sizes(case, tokens, 2 * closing.argmax(-1) + 1)
     values, error = (told.values, told.error) if isinstance(told, WithError) else (told, math.nan)
+    # without BOS
     found = values.detach().double()[:, 1:]
     two = found.topk(2, -1).values
+    # the largest is ahead of the second, all others behind the largest
     rest = torch.where(found == two[:, :1], two[:, 1:], two[:, :1])
+    # as a share of the largest, so that prefixes compare; 1e-12 for sizes that are all 0
     ahead = (found - rest) / two[:, :1].clamp(min=1e-12)
     return ahead, torch.as_tensor(error, dtype=torch.float64).expand(len(tokens))
 

@@ -66,6 +66,7 @@ def reading(model: Any, edge: Edge) -> Float[Tensor, "d_model n"]:
         units: Tensor = block.mlp.W_in.detach()
         return units
     attn = block.attn
+    # side by side: what none of the three lets through, the head does not read
     return torch.cat([each[head].detach() for each in (attn.W_Q, attn.W_K, attn.W_V)], 1)
 
 
@@ -104,6 +105,7 @@ class Edges:
         every = [(layer, head) for layer in layers for head in heads]
         self.edges = [Edge(None, reader) for reader in every]
         for source in every:
+            # heads of later layers
             later = [reader for reader in every if reader[0] > source[0]]
             # the MLP of a head's own layer comes behind it; heads of that layer read beside it
             mlps = [(layer, None) for layer in layers if layer >= source[0]]
@@ -126,6 +128,8 @@ class Edges:
         if edge.source is None:
             return change
         block = self.model.blocks[edge.source[0]]
+        # "gpt": what heads add is added as it is; "eq6" has LN_C behind all
+        # heads of a layer together
         if not self.model.cfg.use_normalization_before_and_after:
             return change
         z = self._clean[f"blocks.{edge.source[0]}.attn.hook_z"]

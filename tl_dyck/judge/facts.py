@@ -45,6 +45,7 @@ def margins(
     logits: Float[Tensor, "n pos d_vocab"], right: Int[Tensor, "n pos"]
 ) -> Float[Tensor, "n pos"]:
     """Logit of the right bracket minus the largest other; +∞ where none is asked for."""
+    # -1 is no index; what is found at 0 instead is replaced below
     at = right.clamp(min=0)[..., None]
     mine = logits.gather(-1, at)[..., 0]
     other = logits.scatter(-1, at, -torch.inf).amax(-1)
@@ -64,6 +65,7 @@ def lost(margin: Float[Tensor, "n pos"], among: Bool[Tensor, "n pos"]) -> Tensor
 
 def exchange_types(language: DyckLanguage, tokens: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
     """The same strings with every type replaced by the next; the last by the first."""
+    # + 2: the same bracket of the next type; BOS stays
     return torch.where(tokens < language.n_brackets, (tokens + 2) % language.n_brackets, tokens)
 
 
@@ -203,9 +205,11 @@ class Enumeration(World):
         self.right = language.right_bracket(self.tokens)
         self.asked = self.right >= 0
         self.there = torch.ones_like(self.asked)
+        # True is 1: column 0, the prefix of BOS alone
         self.there[:, : hides_bos(model)] = False
         if threshold is not None:
             self.asked = self.there
+        # [n, 1]: all beginnings of a string count as that string is probable
         self._weight = distribution.log_prob(self.tokens, mode="prefix").exp().double()[:, None]
         self.partners = exchange_types(language, self.tokens)
         self.look()
@@ -220,8 +224,10 @@ class Enumeration(World):
             ..., None
         ]
         # what closes nothing is the last column, which is cut off
+        # -1 becomes the last column
         may.scatter_(-1, (self.right % (language.n_brackets + 1))[..., None], True)
         above = logits[..., : language.n_brackets] - self.threshold
+        # above of those that may follow, below of the others
         least = torch.where(may[..., :-1], above, -above).amin(-1)
         return torch.where(self.asked, least, torch.inf)
 

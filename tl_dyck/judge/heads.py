@@ -94,6 +94,7 @@ class Workshop:
 
     def scores(self, table: Float[Tensor, "state state"]) -> tuple[Tensor, Tensor]:
         """Query and key of a head whose score is a table by states (query, key)."""
+        # + 1: the last row of queries and values is their bias
         query = torch.zeros(self.d_model + 1, self.n_states, dtype=torch.float64)
         key = torch.zeros(self.d_model, self.n_states, dtype=torch.float64)
         query[: self.n_states] = table
@@ -112,10 +113,13 @@ class Workshop:
     def top(self, gap: float) -> tuple[Tensor, Tensor]:
         """The top of the stack, or BOS: that depth, and of it the latest; needs positions."""
         assert self.position is not None
+        # as in `construct.stack`: n_ctx positions are worth n_ctx gap / 2, one gap more is asked
+        # for, and the logarithm outweighs n_ctx keys of another depth
         match = gap * (self.n_ctx / 2 + 1) + math.log(self.n_ctx)
         query, key = self.levels(match)
         query[self.states.at_depth(0), self.states.bos] = match
         latest = torch.zeros(self.d_model + 1, 1, dtype=torch.float64)
+        # from the bias: the same for every query
         latest[-1] = 1
         at = torch.zeros(self.d_model, 1, dtype=torch.float64)
         at[self.position] = gap * self.n_ctx / 2  # `gap` for two positions
@@ -137,6 +141,7 @@ class Workshop:
                 opening, closing = self.states.open(t, depth), self.states.close(t, depth - 1)
                 excess = float(shift * self._draw(1))
                 middle = (table[:, opening] + table[:, closing]) / 2
+                # half to each, so that neither of a pair is scored higher in the mean
                 table[:, opening], table[:, closing] = middle + excess / 2, middle - excess / 2
         more = [[math.log(self.gain(2.0))] for _ in range(self.n_states)]
         return self.scores(table + self.gain(1.0) * torch.tensor(more, dtype=torch.float64))
@@ -184,11 +189,15 @@ class Workshop:
         for index, (t, depth) in enumerate(slots):
             opening, closing = self.states.open(t, depth), self.states.close(t, depth - 1)
             excess = float(row[opening] - row[closing]) if pairs else 0.0
+            # E v of a pair's brackets cancel, x being the excess: e^(s + x/2) e^(-x/2) of the one
+            # that opens, and -e^(s - x/2) e^(x/2) of the one that closes
             value[opening, index] = size * math.exp(-excess / 2)
             if pairs:
                 value[closing, index] = -size * math.exp(excess / 2) * (1 - left)
+            # the sum over coordinates is 0: P takes nothing away
             out[index, to.stack[t][depth - 1]], out[index, to.sink] = 1, -1
             if flat:
+                # to all D depths of that type, so that the sink takes D away
                 out[index, other.stack[t]], out[index, other.sink] = 1, -self.language.max_depth
         value[self.states.bos, -1] = self.gain(1.0)
         for each in (to, other) if flat else (to,):
@@ -227,6 +236,8 @@ class Workshop:
             embedding="onehot",
             d_model=self.d_model,
             d_head=d_head,
+            # two units for each type and depth below D, which a step needs; a
+            # linear reader uses half of them
             d_mlp=2 * len(self.circuits) * k * max(1, deepest - 1),
             n_ctx=self.n_ctx,
             ln_c=_LN_C,
@@ -252,6 +263,7 @@ class Workshop:
     def _turn_stream(self, model: Any) -> None:
         """Turn what heads write at random, and its readers likewise; its mean stays what it is."""
         n = len(self.written)
+        # a unit vector along the mean, which LN_C takes away: the turn leaves it where it is
         mean = torch.full((n, 1), n**-0.5, dtype=torch.float64)
         basis = torch.linalg.qr(torch.cat([mean, self._draw(n, n - 1)], 1))[0]
         inner = torch.block_diag(torch.ones(1, 1, dtype=torch.float64), self._turn(n - 1))
@@ -265,6 +277,7 @@ class Workshop:
 
     def _write(self, attn: Any, index: int, head: Head, d_head: int) -> None:
         looks, moves = (self._turn(d_head) for _ in range(2))
+        # what queries gain keys lose, and what values gain outputs lose
         more, louder = self.gain(1.5), self.gain(1.5)
         r, s = head.key.shape[1], head.out.shape[0]
         query = head.query @ looks[:r] * attn.attn_scale * more
@@ -329,5 +342,6 @@ def write_reader(mlp: Any, states: States, to: StackCoordinates, reader: str, un
                 mlp.W_out[unit, to.excluded[t]] = -1
                 unit += 1
             else:
+                # 1 below a quarter of the margin, 0 above three quarters: 1e-4 and 3e-4
                 unit = write_decoder(mlp, unit, read, gate, to.excluded[t], margin=4e-4)
     return unit

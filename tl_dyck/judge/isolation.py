@@ -64,6 +64,7 @@ class SealedCase:
         self.kind, self.name = kind, f"{kind}-{seed % 2**64}"  # without a private suite's key
         if len({fact.question for fact in self.facts}) < len(self.facts):
             raise JudgeError(f"{self.name}: a question is asked twice")
+        # 48 bits that say neither kind nor seed; methods draw by them
         case = replace(case, name=sha256(f"{kind}-{seed}")[:12])
         models = [model for model in (case.model, case.other) if model is not None]
         self.classes = frozenset(type(part) for model in models for part in model.modules())

@@ -126,11 +126,13 @@ class EveryAnswer:
         classes = isinstance(task, AutomatonTask) and task.answer is not None
         self._names = () if classes else task.language.alphabet
         world, cfg = self._world, self._world.model.cfg
+        # without BOS
         self.length = world.tokens.shape[1] - 1
         self.heads: list[Head] = [(i, j) for i in range(cfg.n_layers) for j in range(cfg.n_heads)]
         # of an automaton anything may be said; and the claim of what is right is about all logits
         self._columns = torch.arange(world.logits.shape[-1])
         if isinstance(task, DyckTask) and claim == "agree":
+            # odd tokens close: a prediction is the largest of these
             self._columns = self._columns[1 : task.language.n_brackets : 2]
         self._wanted = self._answers_of_the_whole()
         self._outside = Outside(world.model, world.tokens, _instead(world, instead))
@@ -180,6 +182,7 @@ class EveryAnswer:
         if self._refuting and bool(self._changed(key, self._refuting).any()):
             return False
         rows = self.changed(key).any(1).nonzero().flatten().tolist()
+        # one string of each circuit that it refuted, the last one first
         self._refuting = [*rows[:1], *self._refuting][:_KEPT]
         return not rows
 

@@ -43,6 +43,7 @@ PARTS = {
 _N_TOKENS = 64  # strings that a method is shown
 _LOUD = 2.0  # what is added to weights, beside their largest
 _CLOSE = 0.9  # a direction is another one if its cosine is less
+# two rotations in five are far enough (cosines below 0.9), of two to four directions
 _TRIES = 1000
 _BLOCKS = {"post-norm": "eq6", "pre-norm": "gpt"}
 _BUILT = [kind for kind in CONSTRUCTED if kind != "alone"]
@@ -95,13 +96,16 @@ def _levels(
     """
     for name in given:
         raise unknown_name("knob of a case", name, [])
+    # a depth of three at least: with two there is little that a depth could say
     language = DyckLanguage(*((2, 3), (2, 4), (3, 3))[seed % 3])
     shop = Workshop(language, generator, positions=True)
     first = choose(generator, (0, 1))
     heads = []
     for place, t in enumerate(torch.randperm(language.n_types, generator=generator).tolist()):
+        # e^-20 of the weight goes elsewhere at most: nothing to either reader
         gap = 20.0 + 10.0 * float(torch.rand(1, generator=generator))
         slots = [slot for slot in shop.slots() if slot[0] == t]
+        # types in turn to one circuit and to the other
         heads.append(shop.head(shop.top(gap), slots, (first + place) % 2, pairs=False, flat=True))
     mixed = torch.randperm(len(heads), generator=generator).tolist()
     model = shop.model([[heads[at] for at in mixed]], closer=choose(generator, (0, 1)))
@@ -121,6 +125,7 @@ def _features(
     The others are the same, turned at random within what they span.
     """
     given = {"n_layers": 1, "reader": "linear", "drift": 0.0, **given}
+    # not "stack": its heads see the top alone, and add up nothing
     built = build(("uniform", "balanced", "backup")[seed % 3], seed, given)
     case, _ = pose(built.world, built.task, built.generator)
     add_noise(case.model, generator)
@@ -167,6 +172,7 @@ def add_noise(model: Any, generator: torch.Generator) -> None:
     written = torch.where(unused, 1.0, 0.0).to(closing)
     kept = torch.cat([closing, model.unembed.W_U, written[:, None], torch.diag(1 - written)], 1)
     u, sizes, _ = torch.linalg.svd(kept)
+    # columns beyond the rank: orthogonal to all that is read or written
     free = u[:, int((sizes > 1e-9 * sizes[0]).sum()) :]
 
     def noise(*shape: int) -> Tensor:
@@ -203,6 +209,7 @@ def value_directions(case: Case, head: int) -> Tensor:
     """Directions in which a head's values of opening brackets lie, one for each, unit vectors."""
     table, language = case.model.embed.table, case.task.language
     values = table @ case.model.blocks[0].attn.W_V[head].detach()  # token, depth, d_head
+    # even tokens open; at depth 0 nothing stands open
     opening = values[0 : language.n_brackets : 2, 1:].flatten(0, 1)
     told: Tensor = opening[opening.norm(dim=-1) > TIE]
     told = told / told.norm(dim=-1, keepdim=True)
@@ -214,6 +221,7 @@ def rotate(true: Float[Tensor, "n d"], generator: torch.Generator) -> Tensor:
     for _ in range(_TRIES):
         drawn = torch.randn(len(true), len(true), generator=generator, dtype=true.dtype)
         turned: Tensor = torch.linalg.qr(drawn)[0] @ true
+        # either sign: a direction and its opposite hold the same
         if float((turned @ true.T).abs().max()) < _CLOSE:
             return turned
     raise JudgeError("no rotation is far enough from the features")

@@ -91,6 +91,7 @@ def thin_by_mirror(
         known = [fact for fact in facts if fact.question.kind == kind and fact.question in there]
         differ = [fact for fact in known if fact.answer != there[fact.question]]
         neither = [fact for fact in known if not fact.answer and not there[fact.question]]
+        # rounded by chance, so that one half is not always lost
         most = int(len(differ) / 2 + uniform(generator))  # half as many in the mean
         order = torch.randperm(len(neither), generator=generator).tolist()
         kept = {fact.question for fact in (*differ, *(neither[at] for at in order[:most]))}
@@ -197,6 +198,8 @@ def small_task(n_types: int, max_depth: int, length: int | None = None) -> DyckT
     """A task whose prefixes can all be listed: of `length` brackets at most."""
     language = DyckLanguage(n_types, max_depth)
     if length is None:
+        # 5 brackets: less asks about no stack worth the name; 11: longer
+        # ones are too many in any case
         length = max((n for n in range(5, 12) if language.count(n, "prefix") <= _MOST), default=0)
         if not length:
             raise JudgeError(
@@ -219,11 +222,13 @@ def generator_of(kind: str, seed: int) -> torch.Generator:
     A number that seeds it counts with its lower 32 bits only, which anybody tries out: good enough
     for public seeds. With the key of a private suite its whole state is drawn, from 192 bits.
     """
+    # 8 digits of hexadecimal: 32 bits
     generator = torch.Generator().manual_seed(int(sha256([kind, seed])[:8], 16))
     if seed < 2**64:
         return generator
     drawn = np.random.SeedSequence(int(sha256([kind, seed]), 16)).generate_state(624)
     state = generator.get_state()  # seed, two flags, a place, then 624 words in 64 bits each
+    # 24 bytes before the words: 8 of the seed, 4 of each flag, 8 of the place
     state[24 : 24 + 8 * 624].view(torch.int64).copy_(torch.from_numpy(drawn.astype(np.int64)))
     return generator.set_state(state)
 

@@ -23,6 +23,7 @@ PRUNED = {
 }
 
 _ITEMS = 16  # random products for a weight: enough for every prefix to come out right
+# Weights from -1.5 to 1.5 reach larger targets than the theorem's from -1 to 1.
 _SCALE = 1.5
 _LENGTH = 7  # brackets: every prefix of so many is run
 _LOGITS = 0.05  # the targets' logits are made smaller: random weights reach no larger ones
@@ -46,6 +47,7 @@ def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
     generator = generator_of(kind, seed)
     language = DyckLanguage(2, 2)
     shop = Workshop(language, generator, gains=False)
+    # 0.05: nearly uniform attention, for random products reach no large scores
     target, other = (
         shop.model([[shop.head(shop.balanced(0.05, 0.0), shop.slots(), 0)]]) for _ in range(2)
     )
@@ -55,6 +57,7 @@ def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
             model.unembed.W_U.mul_(_LOGITS)
         if unlike:
             order = torch.arange(language.d_vocab)
+            # odd tokens are closing brackets: each type's is given to the next
             order[1 : language.n_brackets : 2] = order[1 : language.n_brackets : 2].roll(1)
             other.unembed.W_U.copy_(other.unembed.W_U[:, order])
     matrix = choose(generator, ("W_Q", "W_K", "W_V"))
@@ -63,6 +66,7 @@ def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
         target,
         other,
         items=_ITEMS,
+        # 2³¹: what every generator of torch takes as a seed
         seed=int(torch.randint(2**31, (1,), generator=generator)),
         scale=_SCALE,
         spare_layers=1,

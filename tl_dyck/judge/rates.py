@@ -79,14 +79,17 @@ def _over(part: Floats, whole: Floats) -> Floats:
 
 def _ranked(answers: NDArray[np.bool_], scores: Floats, weights: Floats) -> dict[str, Floats]:
     """What hangs on the order of scores alone; of equal ones every order is as likely."""
+    # highest first
     order = np.argsort(-scores, kind="stable")
     ordered = scores[order]
+    # where a level of equal scores begins
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     yes, no = (
         np.add.reduceat(weights[:, order] * kind[order], starts, axis=1)
         for kind in (answers, ~answers)
     )
     hits, alarms = yes.cumsum(1), no.cumsum(1)
+    # the last sum is that of all
     n_yes, n_no = hits[:, -1], alarms[:, -1]
     # below a score are the "no" that come later, and half of those beside it
     above = (yes * (n_no[:, None] - alarms + no / 2)).sum(1)
@@ -97,7 +100,9 @@ def _ranked(answers: NDArray[np.bool_], scores: Floats, weights: Floats) -> dict
     none, row = np.zeros((len(weights), 1)), np.arange(len(weights))
     before = [np.hstack([none, each])[row, whole] for each in (hits, alarms)]
     further = [np.hstack([each, none])[row, whole] for each in (yes, no)]
+    # of the level that is only partly within: its yes in proportion to its no
     found = before[0] + _over((most - before[1]) * further[0], further[1])
+    # all levels are within: no level is cut
     found = np.where(whole == yes.shape[1], n_yes, found)
     return {
         "auroc": _over(above, both),
@@ -116,6 +121,7 @@ def resample(
     place, names = pd.factorize(whole[0]["case"])
     n = len(names)
     # the same cases in the same resamples, for every method: comparisons are paired
+    # of one case every resample is itself: none is drawn
     drawn = np.random.default_rng(0).integers(n, size=(n_bootstrap if n > 1 else 0, n))
     counts = np.zeros((len(drawn), n))
     np.add.at(counts, (np.arange(len(drawn))[:, None], drawn), 1)

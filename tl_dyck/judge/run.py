@@ -336,6 +336,7 @@ def load_judgement(folder: str | Path) -> Judgement:
     path = Path(folder).absolute()
     with _JUDGEMENT.read(path) as (saved, runs):
         suite, where = str(saved["suite"]), dict(saved["environment"])
+        # 0: a public suite has no key
         key = int(str(runs["key"].iloc[0]), 16) if "key" in runs else 0
         first = runs.iloc[0]
         file = (str(first["file"]), str(first["digest"])) if "file" in runs else None

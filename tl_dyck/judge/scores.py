@@ -296,6 +296,7 @@ def most_misleading(answers: pd.DataFrame) -> pd.DataFrame:
         scores = group["score"].to_numpy(dtype=float)
         if yes.all() or not yes.any():
             continue
+        # of a yes the share of "no" that score above it, of a no that of "yes" below
         beyond = np.where(
             yes,
             (scores[:, None] < scores[None, ~yes]).mean(1),

@@ -104,6 +104,8 @@ class Suite:
             salt.encode(errors="surrogatepass"), salt=b"tl_dyck.judge", n=2**14, r=8, p=1, dklen=64
         )
         name = f"{self.name}, salted {sha256(['name', secret[32:].hex()])[:8]}"
+        # of 64 bytes: 7 for the first seed, 16 for the key, the second half for
+        # the name; none is used twice
         first = HELD_OUT + int.from_bytes(secret[:7], "big")
         key = int.from_bytes(secret[16:32], "big") or 1
         return replace(self, name=name, first_seed=first, key=key)
@@ -124,6 +126,7 @@ def _most_bits(salt: str) -> float:
     kinds = [len(kind) for kind in _KINDS if set(words) <= set(kind)]
     if (few := len(set(words))) < 6:  # bits, for example; of random digits nobody sees so few
         kinds = [few]
+    # 95 characters are printable in ASCII; others are counted as no more
     return period * math.log2(min(kinds, default=95))
 
 

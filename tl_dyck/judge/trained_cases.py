@@ -36,6 +36,7 @@ TRAINED = {
 
 _STEPS = 300  # of one attempt
 _MORE = 4  # times as many again, at most, until every prefix is right
+# prefixes a step, drawn from the thousand or so that there are
 _BATCH = 48
 _RATE = 1e-2  # of Adam at the first step; it falls to 0
 
@@ -51,6 +52,7 @@ class _Sizes:
     n_layers: int = 1
 
     def __post_init__(self) -> None:
+        # two heads at least: one for each group
         check_integer_fields(self, n_types=2, max_depth=2, n_heads=2, n_layers=1)
         check_number("true_share", self.true_share, 0, 1)
         if self.block not in ("eq6", "gpt"):
@@ -85,6 +87,7 @@ def trained_models(
     """
     sizes = draw_sizes(given, generator)
     task = small_task(sizes.n_types, sizes.max_depth)
+    # an opening and a closing bracket of each type and depth, and BOS
     states = 2 * sizes.n_types * sizes.max_depth + 1
     config = DyckTransformerConfig(
         n_types=sizes.n_types,
@@ -94,14 +97,18 @@ def trained_models(
         block=sizes.block,
         n_layers=sizes.n_layers,
         n_heads=sizes.n_heads,
+        # a third for states, a third for each group, see `_masks`
         d_model=3 * states,
         d_head=states,
+        # half of the units for each group
         d_mlp=2 * states,
         act_fn="relu",
+        # `LONGEST` brackets, BOS, and some room
         n_ctx=128,
         dtype=torch.float64,
     )
     model = build_model(config, seed=int(torch.randint(2**31, (1,), generator=generator)))
+    # one head at least in the first group; true_share is below 1, so that one is left for the other
     first = 1 + int(sizes.true_share * (sizes.n_heads - 1))
     order = torch.randperm(sizes.n_heads, generator=generator).tolist()
     models = _train(model, task, generator, order[:first])
@@ -117,6 +124,7 @@ def draw_sizes(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
         "n_types": k,
         "max_depth": deepest,
         "n_heads": choose(generator, (2, 3, 4)),
+        # below 1 also after rounding: else the second group could have no head
         "true_share": float(torch.rand(1, generator=generator)) * 0.999,
         "block": choose(generator, ("eq6", "gpt")),
         "n_layers": 1,
@@ -156,6 +164,7 @@ def _train(
             setattr(module, name, used * loud[layer, :, None, None] if name == "W_O" else used)
 
     def loss(group: int, rows: Tensor) -> Tensor:
+        # from 0 to 2, so that it is 1 in the mean
         drawn = 2 * torch.rand(n_layers, n_heads, generator=generator, dtype=law.dtype)
         put(group, torch.where(group_of == group, 1.0, drawn))
         told = lean_logits(model, tokens[rows]).log_softmax(-1)
@@ -166,6 +175,7 @@ def _train(
     for attempt in range(1 + _MORE):
         for step in range(_STEPS):
             rows = torch.randint(len(tokens), (_BATCH,), generator=generator)
+            # falls to 0 in each attempt, and begins lower in each: later ones refine
             optimiser.param_groups[0]["lr"] = _RATE * (1 - step / _STEPS) / (1 + attempt)
             with torch.enable_grad():
                 optimiser.zero_grad()
@@ -175,6 +185,7 @@ def _train(
             done = True
             for group in range(2):
                 put(group, torch.ones(n_layers, n_heads, dtype=law.dtype))
+                # right by 0.01 nats and not by rounding, so that other hardware agrees
                 done &= bool((margins(lean_logits(model, tokens), right) > 0.01).all())
         if done:
             break
@@ -197,6 +208,7 @@ def _masks(model: Any, group_of: Tensor) -> list[dict[tuple[int, str], Tensor]]:
     n_layers, units, part = model.cfg.n_layers, model.cfg.d_mlp // 2, model.cfg.d_model // 3
     coordinate = torch.arange(model.cfg.d_model)
     thirds = coordinate // part  # 0: states, 1 and 2: the groups
+    # the first half of each group's third, where there is a layer that reads it
     early = (coordinate % part < part // 2) & (thirds > 0) & (n_layers > 1)
     of_unit = torch.arange(2 * units) // units
     own = (thirds == 1 + of_unit[:, None]) & ~early  # unit, coordinate
@@ -208,5 +220,6 @@ def _masks(model: Any, group_of: Tensor) -> list[dict[tuple[int, str], Tensor]]:
         shared[layer, "W_V"] = (of_head & early)[..., None]
         shared[layer, "W_in"] = (own | (thirds == 0)).T
         shared[layer, "W_out"] = own
+    # the first group has third 1, the second third 2: the readout leaves out the other's
     unheard = [(thirds != 2 - group)[:, None] & ~early[:, None] for group in range(2)]
     return [{**shared, (n_layers, "W_U"): each} for each in unheard]

@@ -160,6 +160,7 @@ def _check_device(value: Any) -> None:
 
 def _check_bits(value: Any) -> None:
     """What torch's generators take; most functions ask for a seed that is not negative besides."""
+    # torch reads a seed as 64 bits, with a sign or without
     check_integer("seed", value, least=-(2**63), most=2**64 - 1)
 
 

@@ -209,11 +209,13 @@ def brief(value: Any) -> str:
     """The beginning of a value's `repr`, on one line."""
     text = _BRIEF.repr(value)
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    # 79 and the dots: a line of a terminal
     return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _shortly(number: int) -> str:
     """A number in a message: one of 5,000 digits cannot even be printed."""
+    # 30 digits fit a line; Python refuses to write more than 4,300
     return str(number) if abs(number) < 10**30 else f"one of {number.bit_length()} bits"
 
 

@@ -115,6 +115,7 @@ def collected_later(time_limit: float | None) -> Iterator[None]:
 
     With TransformerLens loaded, a collection of all generations takes 0.3 s, whenever it comes.
     """
+    # beside more than a minute 0.3 s are nothing, and memory would grow for too long
     if time_limit is None or time_limit > 60 or not gc.isenabled():
         yield
         return

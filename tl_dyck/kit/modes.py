@@ -200,6 +200,7 @@ def _models(torch: Any, value: Any, deep: int = _DEEP) -> Iterator[Any]:
 
 def _inside(value: Any) -> Iterable[Any]:
     if isinstance(value, (list, tuple)):
+        # no collection that is looked into needs more: it is for a handful of models
         return value[:1000]
     if isinstance(value, FunctionType):
         return _named_in(value)

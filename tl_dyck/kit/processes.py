@@ -41,6 +41,7 @@ class FolderLock:
         if fcntl is None:
             return
         while self._descriptor < 0:
+            # 0o644: written by its owner, read by all, as files of a folder of results are
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

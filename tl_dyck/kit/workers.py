@@ -242,6 +242,7 @@ class _Processes:
             while time.monotonic() < end and not all(
                 future.running() or future.done() for future in self._out.copy()
             ):
+                # a millisecond: short beside what a worker takes to die
                 time.sleep(0.001)
             pool.shutdown(wait=True, kill_workers=True)
 

@@ -199,6 +199,7 @@ def _add_types(opens: NDArray[np.uint8], n_types: int, rng: np.random.Generator)
     # room for the largest sum: every second bracket at most opens a level, each digit below k
     bits = ((n_types - 1) * (1 if power_of_two else (length + 1) // 2)).bit_length()
     accumulate = np.bitwise_xor.accumulate if power_of_two else np.add.accumulate
+    # 64 bits: the widest word that numpy adds
     per_word = min(levels, 64 // bits)
     word = next(
         kind
@@ -226,4 +227,5 @@ def _add_types(opens: NDArray[np.uint8], n_types: int, rng: np.random.Generator)
     if not power_of_two:
         # sums were not reduced on the way, for their parts stand side by side in a word
         types %= word(n_types)
+    # tokens up to 2 · 127 + 1 fit a byte
     return 2 * types.astype(np.uint8 if n_types <= 128 else np.int64) + tokens

@@ -120,6 +120,7 @@ def balanced_logit(
 
     Logit of the right class less that of the wrong one, so that larger is better.
     """
+    # position 0 is read; logits are unbalanced, balanced
     margin = logits[:, 0, 1] - logits[:, 0, 0]
     return torch.where(is_balanced(tokens), margin, -margin)
 
@@ -127,8 +128,10 @@ def balanced_logit(
 def _check_built(config: HookedTransformerConfig, held: int, source: str) -> None:
     """Refuse sizes of a model that has many more weights than the file; names come later."""
     heads, width = config.n_heads * config.d_head, config.d_model
+    # Q, K, V and O; in and out
     layer = 4 * heads * width + 2 * width * int(config.d_mlp or 0)
     built = config.n_layers * layer + (config.n_ctx + config.d_vocab) * width
+    # a right file holds more than is reckoned here, without biases and norms: 1.5 is generous
     if built > 1.5 * held or config.n_ctx > _LONGEST:
         raise CorruptFileError(
             f"{source!r} is not ARENA's bracket classifier: its shapes are of a model of "
@@ -162,6 +165,7 @@ def _config(
         return tuple(shape)
 
     n_ctx, d_model = size("pos_embed.W_pos", None, None)
+    # 3: start, padding, end
     size("embed.W_E", len(_BRACKETS) + 3, d_model)
     size("unembed.W_U", d_model, 2)
     n_heads, _, d_head = size("blocks.0.attn.W_Q", None, d_model, None)

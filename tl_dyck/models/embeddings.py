@@ -99,6 +99,7 @@ def _sinusoidal(n_ctx: int, d_model: int, t_max: int) -> Tensor:
     table = torch.zeros(n_ctx, d_model, dtype=torch.float64)
     even = torch.arange(0, d_model, 2, dtype=torch.float64)
     position = torch.arange(n_ctx, dtype=torch.float64)
+    # 10000: wavelengths from 2π to 10000 · 2π (Vaswani et al. 2017, 3.5)
     angle = position[:, None] * torch.exp(-math.log(10000.0) * even / d_model)
     table[:, 0::2] = angle.sin()
     # of an odd width the last coordinate is a sine, without its cosine

@@ -231,7 +231,7 @@ def _from_gpt2(config: Mapping[str, Any], state: Mapping[str, Tensor], source: s
         "d_mlp": 4 * size["d_model"] if config.get("n_inner") is None else config["n_inner"],
         "d_vocab_out": len(head),
         "act_fn": canonical_activation(activation),
-        "eps": config.get("layer_norm_epsilon", 1e-5),
+        "eps": config.get("layer_norm_epsilon", 1e-5),  # as transformers has it, and 4 d_model
         "normalization_type": "LN",
         "dtype": head.dtype,
     }
@@ -383,7 +383,7 @@ def same_logits(
     cfg = mine.cfg
     generator = torch.Generator().manual_seed(0)
     before = torch.full((4, int(first is not None)), first or 0)
-    most = min(cfg.n_ctx, 32) - before.shape[1]
+    most = min(cfg.n_ctx, 32) - before.shape[1]  # another formula shows on any tokens
     tokens = torch.randint(cfg.d_vocab if first is None else first, (4, most), generator=generator)
     place = next(theirs.parameters()).device
     with torch.no_grad():

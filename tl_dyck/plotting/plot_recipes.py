@@ -133,6 +133,7 @@ def _rows(
     limits = {"range": [min(reach) - pad, max(reach) + pad]} if pad else {}
     legend = {"orientation": "h", "x": 0, "xanchor": "left", "yanchor": "bottom"}
     return {
+        # 56 below for the axis, 8 to spare
         "height": height + top + 64,
         "margin": {"t": top, "r": 16, "b": 56, "l": 16},
         "xaxis": {"title": {"text": for_plotly(unit)}, **limits},
@@ -262,6 +263,7 @@ def as_figure(plots: Sequence[Plot], title: str) -> go.Figure:
     figure.update_layout(title=title, template="plotly_white")
     if len(plots) == 1:
         figure.update_layout(annotations=_light(plots[0].layout.get("annotations", [])))
+        # 60: for the title, which pages have outside of their plots
         figure.update_layout(height=plots[0].layout["height"] + 60)
     return figure
 

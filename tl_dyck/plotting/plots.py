@@ -130,6 +130,7 @@ class Series:
         if self.said:
             made["customdata"] = list(self.said)
         if self.line is not None:
+            # thin: of a family there are as many curves as seeds
             made["line"] = {"width": 1.3, "color": self.color, **self.line}
         if self.size:
             solid = (

@@ -74,6 +74,8 @@ class PairDrift:
         # no spread: the quotient is ±∞, and its probability 0 or 1
         noise = np.maximum(np.sqrt(length) * self.spread, 1e-300)
         right = (
+            # the true type is either end with probability 1/2: the drift leads away
+            # from one, towards the other
             special.ndtr((self.half - moved) / noise) + special.ndtr((self.half + moved) / noise)
         ) / 2
         return float(right.mean(axis=(1, 2)) @ self.weight)
@@ -121,6 +123,7 @@ class PairDrift:
     def __repr__(self) -> str:
         return (
             f"PairDrift({float(self):.3g} of the way between two answers per bracket; predicted "
+            # 450: the middle of the long lengths, 400 to 500
             f"accuracy after a close {self.accuracy(450):.1%} at length 450, 75% at "
             f"{self.length_at():,.0f})"
         )

@@ -88,6 +88,7 @@ class AccuracyAtLength:
     def error(self) -> float:
         """Standard error of `after_close` that comes of drawing."""
         k = self.accuracy.shape[1]
+        # the variance of a mean of k shares of n draws each
         spread = (self.accuracy * (1 - self.accuracy)).sum(1) / k**2 / self.n
         return float(np.sqrt(np.nansum(spread * self.weight**2)))
 
@@ -193,6 +194,7 @@ def _share(
 
     ``[length, d - 1]``, but for a common factor; see `DyckTask.sample_closing`.
     """
+    # before the bracket that is predicted stand size - 1
     ends = distribution.depth_probability(max(sizes) - 1)[np.array(sizes) - 1]
     closing = ends @ (1 - distribution.open_probability())
     asked = law.probability[:, 1:]  # times 1 - q for all d

@@ -157,9 +157,12 @@ def likeness_of_strings(
     # −1 (nothing is open) cannot be an index; `queries` leaves those out
     key = top.clamp_min(0)[None, :, None, :]
     by_head = "layer batch head query -> layer head batch query"
+    # [layer, batch, head, query, 1]: of each query the weight on its top
     weight = pattern.gather(-1, key[..., None].expand(*pattern.shape[:4], 1))[..., 0]
     on_top = rearrange(weight, by_head)
     is_top = rearrange(share_of_largest(pattern, key), by_head)
+    # a uniform head gives the top one of all keys that are seen; the best without
+    # positions one of those like it
     chance, ceiling = 1 / allowed, 1 / _like_the_top(data, top, language, allowed)
 
     def mean(values: Float[Tensor, "*any batch query"], where: Bool[Tensor, "batch query"]) -> Any:

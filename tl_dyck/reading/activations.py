@@ -82,6 +82,7 @@ def _gelu_in_onnx(op: Op, x: str) -> str:
 
 
 def _gelu_new_in_onnx(op: Op, x: str) -> str:
+    # 0.044715: Hendrycks and Gimpel 2016, so that tanh comes close to erf
     cubic = op("Mul", op("Mul", op("Mul", x, x), x), 0.044715)
     inner = op("Tanh", op("Mul", op("Add", x, cubic), math.sqrt(2 / math.pi)))
     return op("Mul", op("Mul", x, 0.5), op("Add", inner, 1.0))

@@ -103,6 +103,7 @@ def hide_keys(
     """
 
     def hide(scores: Tensor, hook: Any) -> Tensor:
+        # [batch, head, query, key]
         some = slice(None) if heads is None else list(heads)
         scores = scores.clone()
         scores[:, some] = scores[:, some].masked_fill(
@@ -181,6 +182,7 @@ class Eraser:
         wide = x.double()
         mean = wide.mean(0)
         wide = wide - mean
+        # over n, as LEACE's are: E does not change with a common factor
         covariance = wide.T @ wide / len(wide)
         onehot = torch.nn.functional.one_hot(label, n_labels).double()
         crossed = wide.T @ (onehot - onehot.mean(0)) / len(wide)

@@ -177,6 +177,7 @@ def _check_causal(
     """Compare a prediction with that of the model when it is shown no more than it may."""
     alone = model(prefix[None].to(device))[0, -1].cpu()
     scale = 1 + float(alone.abs().nan_to_num().max())
+    # 1e-3 of the largest logit: other shapes are summed in another order, in half precision too
     if not torch.allclose(alone, seen, rtol=0, atol=1e-3 * scale, equal_nan=True):
         if not torch.equal(alone.isnan(), seen.isnan()):
             raise NotCausalError(

@@ -135,6 +135,7 @@ class Displacement:
         if anywhere:
             drift = self.drift_anywhere.square().sum(-1, keepdim=True)
             variance = self.variance_anywhere[..., None]
+        # 1e-300: types that nothing tells apart have h = 0, and any movement is then too far
         return (length**2 * drift + length * variance) / self.half.square().clamp_min(1e-300)
 
 
@@ -193,9 +194,12 @@ def _walk(distribution: DyckDistribution) -> tuple[Tensor, ...]:
     The last is also the rate of pairs of level 1..D that a bracket completes.
     """
     opens, share = distribution.open_probability(), distribution.depth_share()
+    # depths up by an opening bracket (above the diagonal), down by a closing one (below)
     step = np.diag(opens[:-1], 1) + np.diag(1 - opens[1:], -1)
+    # the last row is π g = 0, which makes the solution one
     poisson = np.vstack([np.eye(len(share)) - step, share])
     parts = (
+        # without the column of that row, whose right side is 0
         np.linalg.pinv(poisson)[:, :-1].T,
         1 - opens[1:],
         share[:-1] * opens[:-1],

@@ -169,6 +169,7 @@ def _importance(ablation: Ablation) -> Figure | None:
             title=group,
             x_title=f"frozen ({frozen}): drop (nats per token)",
             y_title=f"fine-tuned ({tuned})",
+            # 0.2 at least: where no head is stack-like, none is to look it
             brightest=float(np.nanmax([0.2, *heads["stack-likeness"]]))
             if "stack-likeness" in heads
             else 1.0,
@@ -265,6 +266,7 @@ def _cost(ablation: Ablation) -> Figure | None:
                 "heads still open at the end of a stage",
                 "log-likelihood lost (nats per token)",
                 series,
+                # a line of the legend for each kind of model
                 top=40 + 12 * len(groups),
                 left=56,
                 from_zero="",

@@ -121,6 +121,7 @@ def color_bar(
         "span", [element("span", class_=f"b{shade}") for shade in range(SHADES)], class_="shades"
     )
     ticks = [
+        # the square root, as shades have it
         element("span", name, style=f"left:{100 * float(at) ** 0.5:.1f}%")
         for at, name in (*((each, each) for each in ("0", "0.05", "0.25", "0.5")), ("1", last))
     ]
@@ -163,6 +164,7 @@ def heat_map(text: Text, weights: Weights, lines: tuple[str, ...] = ()) -> Html:
     scale = min(1.0, n / _ROOMY)
     style = f' style="font-size:{1.55 * scale:.3g}px"' if scale < 1 else ""
     for index, line in enumerate(lines):
+        # a line is 1.55 cells high: 0.2 of a cell between lines
         y = scale * (1.6 + 1.75 * index)
         parts.append(
             f'<text class="corner corner{index}" x="{n}" '

@@ -195,6 +195,7 @@ def _figure(done: Judgement) -> Figure:
     rows = done.scores.reset_index()
     rows = rows[(rows["question"] == kind) & rows["auroc"].notna()]
     for plot in plots:
+        # 120: the axis, and the legend above
         plot.layout["height"] = 120 + _ROW * len(rows)
         del plot.layout["title"]  # that of the section says it
     own = rows[~rows["method"].isin(CONTROLS)]

@@ -102,6 +102,7 @@ def percent(share: float, digits: int = 1) -> str:
 
 def decimals(share: float) -> int:
     """How many a percentage needs to show two digits of what it lacks to 100: ``99.99938%``."""
+    # the place of the first digit of what is lacking, and one more
     return 1 - math.floor(math.log10(100 * (1 - share))) if share < 1 else 0
 
 

@@ -245,6 +245,7 @@ def _mix(scale: tuple[str, ...], value: float) -> str:
     """A colour of a scale, linear between its stops."""
     index = min(int(value * (len(scale) - 1)), len(scale) - 2)
     part = value * (len(scale) - 1) - index
+    # "#rrggbb": two digits from 1, 3 and 5 on
     ends = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in scale[index : index + 2]]
     return "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in zip(*ends, strict=True))
 

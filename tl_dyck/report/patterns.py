@@ -386,6 +386,7 @@ def _exact(low: float, high: float) -> str:
             ends = ends[0], _rounded(high, decimals(high), ROUND_CEILING)
         return f"{ends[0]}% to {'100' if high == 1 else ends[1]}%"
     share = (low + high) / 2
+    # four digits where a share is counted exactly: one in a million shows
     return percent(share, max(4, decimals(share)))
 
 

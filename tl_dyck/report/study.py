@@ -89,6 +89,7 @@ def _summary(every: Sequence[Finding]) -> list[Html | None]:
         if finding.is_note
     ]
     rest = None
+    # three are read; the rest is a click away
     if len(found) > 3:
         more = element("ul", _items(found[3:]), class_="findings more")
         rest = element(

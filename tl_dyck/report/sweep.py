@@ -158,6 +158,7 @@ def _left(status: SweepStatus) -> Html:
         [*(str(cell) for cell in row[:-2]), *(_span(seconds) for seconds in row[-2:])]
         for row in left.itertuples(index=False)
     ]
+    # the last three are of time: named here as a page has it
     columns = (*left.columns[:-3], "runs left", "a run", "of one worker")
     caption = f"What is left, about {_span(left['total'].sum())} of one worker"
     return table(

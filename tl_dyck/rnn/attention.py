@@ -45,6 +45,7 @@ def empty_accumulator(
     """The state before the first token; `shape` is [*query head]."""
     zeros = torch.zeros(shape, dtype=dtype, device=device)
     return Accumulator(
+        # below any score
         torch.full_like(zeros, -torch.inf),
         zeros,
         torch.zeros((*shape, d_head), dtype=dtype, device=device),

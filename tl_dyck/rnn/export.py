@@ -195,6 +195,7 @@ def _configuration(
     model: Any, index: int, weights: dict[str, Tensor], text: dict[str, Any]
 ) -> RNNConfig:
     cfg, block = model.cfg, model.blocks[index]
+    # [token, depth, d_model]: an embedding that knows the depth
     has_mlp, has_depth = hasattr(block, "mlp"), weights["W_E"].ndim == 3
     scheme = cfg.positional_embedding_type
     if not POSITIONS[scheme].weights.keys() <= weights.keys():

@@ -55,6 +55,7 @@ def _descriptor(folder: Path) -> int:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(_descriptors[key]), os.stat(path)):
                 return _descriptors[key]
+    # 0o644: written by its owner, read by all
     _descriptors[key] = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     return _descriptors[key]
 

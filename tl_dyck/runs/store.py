@@ -279,6 +279,7 @@ class Store:
                 return status
             except CorruptFileError:
                 if aside:
+                    # a name of its own: a second damaged file must not replace the first
                     os.replace(path, f"{path}.{os.urandom(4).hex()}.corrupt")
         return ""
 

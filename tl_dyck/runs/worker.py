@@ -216,6 +216,7 @@ def _plain(metrics: Any, parameters: Point) -> dict[str, Any]:
             raise TypeError(
                 f"metric {key!r} is a number, a string, a boolean or None, not {value!r:.80}"
             )
+        # what a column of integers holds: a table of results has no longer ones
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise TypeError(f"metric {key!r} is an integer of more than 64 bits; return a float")
         plain[_unicode(key)] = _unicode(value) if isinstance(value, str) else value

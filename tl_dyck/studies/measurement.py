@@ -327,6 +327,7 @@ def cross_entropy(model: DyckTransformer, task: Task, *, n: int, seed: int) -> t
     tokens = task.sample(n, generator=torch.Generator().manual_seed(seed))
     losses = []
     with torch.no_grad():
+        # 500 strings at a time: what a pass needs stays small
         for rows in tokens.to(model.cfg.device).split(500):
             # the last token predicts nothing
             logits = lean_logits(model, rows[:, :-1]).double()

@@ -48,6 +48,7 @@ def addition_task(
             lack one of those written.
     """
     digits = check_integer("digits", digits, least=1, most=_MOST_DIGITS)
+    # 10: a figure is one symbol of ten
     base = check_integer("base", base, least=2, most=10)
     parts = tuple(written)
     if sorted(part for part in parts if part in {"a", "b", "s"}) != ["a", "b", "s"]:

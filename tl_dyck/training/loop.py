@@ -235,6 +235,7 @@ def wait_a_moment(interrupted: Callable[[], bool]) -> None:
     """For a process that is at work in a folder to end; Ctrl-C is a KeyboardInterrupt."""
     if interrupted():
         raise KeyboardInterrupt
+    # as long as a person does not notice
     time.sleep(0.2)
 
 

@@ -88,6 +88,7 @@ def _product(a: Tensor, b: Tensor, added: Tensor | None = None, scale: float = 1
         added: ``[model, n]``, or with rows ``[model, row, m, n]``.
         scale: without `added`, 1.
     """
+    # [model, row, m, k]: a product for each row
     batched = a.ndim == 4
     # nothing is promised bit for bit there, and a call for each model would be slow
     if a.is_cuda:
@@ -229,6 +230,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, mask: Tensor, scale: float) -> Tensor:
         parts, patterns = [], []
+        # axes: model, row, slot, part (query, key, value), head, d_head
         for head in range(qkv.shape[4]):
             q, k, v = qkv[:, :, :, :, head].unbind(3)
             pattern = _product(q, k.transpose(2, 3), mask, scale).softmax(-1)
@@ -246,6 +248,7 @@ class _Attention(torch.autograd.Function):
         for head, pattern in enumerate(patterns):
             q, k, v = qkv[:, :, :, :, head].unbind(3)
             g = dz[:, :, :, head]
+            # z = A v: dA = dz vᵀ, dv = Aᵀ dz; scores = scale q kᵀ: dq = dS k, dk = dSᵀ q
             d_pattern = _product(g, v.transpose(2, 3))
             scores = torch._softmax_backward_data(d_pattern, pattern, -1, pattern.dtype)
             scores *= ctx.scale
@@ -277,6 +280,7 @@ class _UniformAttention(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (dz,) = gradients
         (pattern,) = ctx.saved_tensors
+        # transposed over [query, key]
         return _product(pattern.transpose(2, 3), dz), None
 
 

@@ -170,6 +170,7 @@ class RunState(Progress):
             status=self.status,
             steps=self.step,
             seconds=self.seconds,
+            # 1000 strings: a standard error of 1.6 points at most, and of a trained model far less
             accuracy=self.accuracy(1000, stream(self.seed, "final", 0)),
             history=pd.DataFrame(self.history, columns=list(HISTORY)),
         )
@@ -234,4 +235,5 @@ def open_run(
 def stream(seed: int, purpose: str, index: int) -> int:
     """A seed of 63 bits for one purpose of one run: streams do not overlap and need no state."""
     digest = hashlib.sha256(f"{seed}/{purpose}/{index}".encode()).digest()
+    # 64 bits, of which one is dropped: torch's seeds are signed
     return int.from_bytes(digest[:8], "big") >> 1

@@ -195,7 +195,9 @@ class Stack:
         )
         found = []
         for own, own_W, own_b in zip(projected, W_O, b_O, strict=True):
+            # rows behind the states are filling, see `filled_up`
             q, k, v = own[: len(states)].double().chunk(3, dim=-1)
+            # [0]: a drift is measured of one head
             value = v @ own_W[0].double() + own_b.double()
             # in float64: a drift is a small difference of large numbers
             # `_scale` is what scores are multiplied with: 1 / attn_scale

@@ -79,6 +79,21 @@ def test_paths_are_counted_and_summed_as_when_listed(
                         assert found == [true, touching]
 
 
+@np.errstate(invalid="ignore")
+def test_more_strings_than_a_float_can_count_are_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 700 places, too many to be gone through, of which some lose."""
+    monkeypatch.setattr(loss_counts, "_MOST", 1000)
+    network, rng = Network(random_rnn(0, bos_token=6)), np.random.default_rng(0)
+    graph = build_graph(network, free((0,) * 700, words=3))
+    drawn = [(*row, 0) for row in rng.integers(0, 3, size=(9, 699)).tolist()]
+    gap = Objectives(np.array([0]), np.array([1]), np.zeros(1))
+    middle = np.median(network.values_of(drawn, gap).mid)
+    asked = Objectives(gap.plus, gap.minus, -middle[None])
+    found = count_losing(AttentionWeights(network, graph), Incumbent(network, graph, asked))
+    every = sum(paths_to_go(graph, group)[graph.root] for group in range(len(graph.groups)))
+    assert 0 <= found.low <= found.high == every > 2**1024
+
+
 @pytest.mark.parametrize("n_heads", [1, 2])
 @pytest.mark.parametrize("act_fn", [None, "relu"])
 @pytest.mark.parametrize("lattice", ["free", "edits"])

@@ -16,6 +16,7 @@ from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Ball
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.single import Layer, Rounded, SingleRun, _gamma, is_plain
+from tl_dyck.certify.exact.unembedding import Unembedding, Weights
 from tl_dyck.certify.language.automata import Answers, Margins
 from tl_dyck.certify.language.counted import Counted
 from tl_dyck.certify.objectives import Objectives
@@ -128,6 +129,17 @@ def test_a_mean_of_values_is_in_its_ball():
             off = abs(exact - Fraction(float(ball.mid[0, i])))
             outside += off > Fraction(float(np.broadcast_to(ball.rad, ball.mid.shape)[0, i]))
     assert outside == 0
+
+
+def test_ends_of_the_least_objective_are_rounded_outwards():
+    rng = np.random.default_rng(0)
+    weights = Weights(rng.normal(size=(5, 7)), rng.normal(size=7))
+    unembedding = Unembedding(weights, Objectives.margins(2, 7))
+    n = Ball(rng.normal(size=(50, 5)), 1e-3 * rng.random((50, 5)))
+    values, least = unembedding.values(n), unembedding.least(n)
+    mid, rad = exact(values.mid), exact(values.rad)
+    assert (exact(least.lower) <= (mid - rad).min(1)).all()
+    assert (exact(least.upper) >= (mid + rad).min(1)).all()
 
 
 def test_where_no_string_can_be_run_nothing_is_proved():

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from tests.certify.oracles import random_rnn
+from tl_dyck.certify.language import forms
+from tl_dyck.certify.language.claims import quotient_error
 from tl_dyck.certify.language.counted import Counted, NetworkSymbols
 from tl_dyck.certify.language.forms import Form, has_form
 from tl_dyck.certify.language.profiles import Profiles, compositions
@@ -61,7 +63,8 @@ def test_what_holds_of_a_profile_holds_of_its_strings(
         expected = np.array([logit[3] - np.delete(logit, 3) for logit in logits]).reshape(-1, 6)
         extended = np.concatenate([np.ones((len(rows), 1)), rows], axis=1)
         for kind in kinds:
-            values, error, factor = kind(symbols, ending, objectives).values(extended)
+            values, error, factors = kind(symbols, ending, objectives).values(extended)
+            factor = factors[:, :1]
             assert np.all(abs(values - expected * factor) <= error + 1e-12 * factor)
             assert np.all(error < 1e-9 * factor)
 
@@ -75,10 +78,30 @@ def test_a_form_bounds_its_rounding_where_pairs_cancel() -> None:
     symbols, ending = NetworkSymbols(rnn, LANGUAGE), list(PROFILES.endings())[20]
     form, counted = (make(symbols, ending, Objectives.margins(3, 7)) for make in (Form, Counted))
     rows = np.array([[1, *[total] * 9] for total in (0, 1, 100, 10_000)], dtype=float)
-    (f, error, rho), (g, other, _) = form.values(rows), counted.values(rows)
+    (f, error, factor), (g, other, _) = form.values(rows), counted.values(rows)
+    rho = factor[:, :1]
     assert np.all(abs(f / rho - g) <= error / rho + other)
     assert np.all(error / rho < 1e-6)
     assert np.all(abs(f / rho - (f / rho)[0]) < 1e-6)  # Theorem 1: pairs change nothing
+
+
+def test_what_is_divided_by_a_length_is_off_by_no_more_than_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a root that is off by a millionth: g is F over ρ as it is computed, not as it is."""
+    root_of = forms._root
+    monkeypatch.setattr(forms, "_root", lambda u: root_of(u) * (1 + 1e-6))
+    rnn = network({"ln_c": 1e-5, "residual": False})
+    with torch.no_grad():
+        rnn.b_U.zero_()
+    symbols, ending = NetworkSymbols(rnn, LANGUAGE), list(PROFILES.endings())[20]
+    form, counted = (make(symbols, ending, Objectives.margins(3, 7)) for make in (Form, Counted))
+    rows = np.array([[1, *[total] * 9] for total in (0, 1, 100)], dtype=float)
+    (f, error, factor), (g, other, _) = form.values(rows), counted.values(rows)
+    quotient = f / factor[:, :1]
+    off = sum(quotient_error(abs(quotient).max(1), error, factor))
+    assert np.all(abs(quotient - g) <= off[:, None] + other)
+    assert np.all(off < 1e-5)
 
 
 def test_nothing_is_known_where_all_weights_underflow() -> None:

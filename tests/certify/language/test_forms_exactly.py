@@ -69,7 +69,8 @@ def check(rnn: TwoLayerRNN, ending: Ending, rows: Any, most: float) -> None:
     symbols = NetworkSymbols(rnn, LANGUAGE)
     form, account = Form(symbols, ending, OBJECTIVES), Account(rnn, symbols, ending)
     extended = np.concatenate([np.ones((len(rows), 1)), rows], axis=1)
-    values, error, rho = form.values(extended)
+    values, error, factor = form.values(extended)
+    rho = factor[:, :1]
     _, off = form._rho(extended)
     top = extended.max(0)
     worst, worst_rho = form.worst_error(top[None], rho.min() * np.array([1 - 1e-5]))

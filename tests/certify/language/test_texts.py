@@ -307,7 +307,7 @@ def test_time_is_looked_at_however_many_stacks_there_are(
 def test_an_error_is_that_of_the_worst_objective() -> None:
     """Errors that differ by column: the largest one counts."""
     law = DyckDistribution(DyckLanguage(2, 4))
-    values, ones = np.array([[3.0, 2.0, 0.0, 0.0, 0.0]]), np.ones((1, 1))
+    values, ones = np.array([[3.0, 2.0, 0.0, 0.0, 0.0]]), np.array([[1.0, 0.0]])
     error = np.array([[0.1, 0.1, 0.1, 0.1, 0.6]])
     same = (values, np.full((1, 1), 0.01), ones)
     ending = Ending((0,), None)
@@ -319,6 +319,9 @@ def test_an_error_is_that_of_the_worst_objective() -> None:
     for name in ("kl", "total_variation"):
         _, off = NextToken(name, law, 0.5).margins(ending, [(values, error, ones)])
         assert off >= np.expm1(2 * 2 * 0.6)
+        ten = np.array([[1.0, 0.1]])  # a factor that is off by a tenth: so is a logit, of 3
+        _, more = NextToken(name, law, 0.5).margins(ending, [(values, error, ten)])
+        assert more >= np.expm1(2 * 2 * (0.6 + 0.3))
 
 
 def test_what_is_sought_is_wrong_for_certain() -> None:

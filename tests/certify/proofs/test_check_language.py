@@ -204,7 +204,8 @@ def test_a_box_with_a_wrong_point_is_never_settled(family, seed, crossed):
             if rnn.config.ln_c is not None:
                 shifted = TwoLayerRNN(replace(rnn.config, ln_c=floor), shifted.weights)
             there = Form(NetworkSymbols(shifted, language), named, objectives)
-            values, _, rho = there.values(rows + last)
+            values, _, factor = there.values(rows + last)
+            rho = factor[:, :1]
             margins = (values / rho).min(1)
             shifted.b_U[winner] -= margins.min() + 1e-6
             moved = form(shifted)

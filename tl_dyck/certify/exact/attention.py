@@ -80,11 +80,13 @@ class AttentionWeights:
         self, network: Network, graph: StringGraph, deadline: Deadline | None = None
     ) -> None:
         self.network, self.graph, self.deadline = network, graph, deadline or Deadline()
+        # a group's query is that of its last symbol
         scores, error = graph.symbols.scores(graph.groups)  # [G, S, H], [G, H]
         # [G, S, H] E_s = exp(score - largest score) ≤ 1; the factor that is left out cancels in
         # N / Z
         self.weights = np.exp(scores - scores.max(1, keepdims=True))
         # [G, H] relative error of a weight: of the score, of the subtraction, of exp
+        # as in `network.weights_error`: 2 u of twice the largest score, and 4 ulp of exp
         self.epsilon = np.expm1(error + 4 * UNIT * abs(scores).max(1)) + 8 * UNIT
         self.values = View.of(graph.symbols.value)
 
@@ -96,6 +98,7 @@ class AttentionWeights:
         """
         value = self.graph.symbols.value
         x = self.network.attention_output(value.reshape(len(value.mid), -1))
+        # P by hand, since all of a view's errors are wanted at once
         mid, size = x.mid - x.mid.mean(-1, keepdims=True), abs(x.mid)
         # P adds the mean of the errors to each, and γ_d times what it adds up
         rad = (
@@ -109,6 +112,7 @@ class AttentionWeights:
     def axes(self) -> Array:
         """[H, width, width]: orthogonal directions of each head, along which values vary apart."""
         away = (self.values.x.mid - self.values.x.mid.mean(0)).transpose(1, 0, 2)
+        # any axes are sound (`Region._boxed`); NaN would make LAPACK fail
         found = np.linalg.eigh(np.nan_to_num(away.transpose(0, 2, 1) @ away)).eigenvectors
         axes: Array = found.transpose(0, 2, 1)
         return axes
@@ -122,6 +126,9 @@ class AttentionWeights:
             + graph.emits.shape[1]
             + len(graph.level_nodes)
         )
+        # A term goes through the product with D, a sum over heads, over its emission's
+        # symbols and over the path's levels, and six operations more (τ, slack, E, scales,
+        # t): steps + 6, twice counted.
         relative: Array = self.epsilon[groups, head] + gamma(2 * steps + 20)
         return relative
 
@@ -138,6 +145,7 @@ class AttentionWeights:
             # most
             spread = size[:, head] @ view.largest[head] + abs(taus[:, head])
             relative = self.relative_error(groups, head)
+            # 1e-6: `spread` and these sums are themselves rounded, by γ of the width
             slack = (1 + 1e-6) * (relative * spread + size[:, head] @ view.error[head])
             # E (D · x + τ - slack), [S, B]
             part = view.x.mid[:, head] @ directions[:, head].T
@@ -171,6 +179,7 @@ class AttentionWeights:
 
     def pieces(self, n_columns: int) -> Iterator[slice]:
         """Cut columns into pieces that fit the memory bound."""
+        # emissions, bundles, nodes: the three arrays that a sweep makes, whichever is longest
         step = max(
             1,
             _MOST_NUMBERS // max(len(self.graph.option), self.graph.n_bundles, self.graph.n_nodes),

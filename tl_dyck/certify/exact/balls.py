@@ -30,6 +30,7 @@ BoolArray = NDArray[np.bool_]
 
 UNIT = 2.0**-53  # u of double precision: a result rounded to nearest is off by at most u of itself
 SINGLE = 2.0**-24  # of single precision
+# A radius is a sum of n terms, itself off by γ_n: 2⁻³⁰ covers n up to some 8 million.
 _GROW = 1.0 + 2.0**-30
 _TINY = 1e-300  # above all that is lost by underflow, which is at most 2.3e-308 each time
 _FEW = 2048
@@ -91,6 +92,8 @@ class Ball(NamedTuple):
     def plus(self, other: Ball) -> Ball:
         """Elementwise sum."""
         mid = self.mid + other.mid
+        # u of the computed sum, not of the exact one: rounding to nearest
+        # is off by at most that, too
         return Ball(mid, _outward(self.rad + other.rad + UNIT * abs(mid)))
 
     def minus(self, other: Ball) -> Ball:
@@ -100,6 +103,7 @@ class Ball(NamedTuple):
     def times(self, other: Ball) -> Ball:
         """Elementwise product."""
         mid = self.mid * other.mid
+        # |ab - a'b'| ≤ |a| s + r (|b| + s) for a' within r of a, b' within s of b
         rad = abs(self.mid) * other.rad + self.rad * (abs(other.mid) + other.rad)
         return Ball(mid, _outward(rad + UNIT * abs(mid)))
 
@@ -110,6 +114,7 @@ class Ball(NamedTuple):
         n = self.mid.shape[-1]
         if other.rad.any():
             # r (|b| + s) + |a| s is how far (a ± r)(b ± s) is from ab
+            # a term goes through one product and n - 1 sums at most: γ_n, and one to spare
             rad = self.rad @ (size + other.rad) + abs(self.mid) @ (other.rad + gamma(n + 1) * size)
         else:
             rad = (self.rad + gamma(n + 2) * abs(self.mid)) @ size
@@ -123,6 +128,7 @@ class Ball(NamedTuple):
         With `lengths`, those of its columns, radii of points may be larger, and take less time.
         """
         mid, size = self.mid @ weight + bias, abs(self.mid)
+        # of the product alone, two operations to spare; the bias is added, and counted, below
         rad = self.rad + gamma(self.mid.shape[-1] + 2) * size
         point = rad.max(initial=0) <= _POINT * size.max(initial=0)
         if lengths is not None and weight.size > _FEW and point:
@@ -130,6 +136,7 @@ class Ball(NamedTuple):
             rad = length(rad) * lengths
         else:
             rad = rad @ absolute
+        # one rounding, of the sum with the bias; twice that is generous
         rad += 2 * UNIT * (abs(mid) + abs(bias))
         return Ball(mid, _outward(rad))
 
@@ -161,6 +168,7 @@ def unit_norm(x: Ball, c: float) -> Ball:
     """P x / max(|P x|, c), over the last axis; P subtracts the mean (Wen et al. 2023, Eq. 7)."""
     centred = centre(x)
     # |P x| is √d times the root of the mean square
+    # the product, the root and the factor below are 2.5 u: 4 u are allowed for
     low, high = (np.sqrt(square * x.mid.shape[-1]) for square in _mean_square(centred))
     return centred.over(np.maximum(low * (1 - 4 * UNIT), c), np.maximum(high * (1 + 4 * UNIT), c))
 
@@ -180,6 +188,8 @@ def activation(x: Ball, name: str) -> Ball:
             inside, np.minimum(bottom, apply_activation(name, np.array([turn]))[0]), bottom
         )
     ball = Ball.between(bottom, top)
+    # The longest is GELU: erf is off by 8 u of 1 (4 ulp), its argument by 1 u, the sum by 2 u;
+    # halved, and times x, 6.5 u |x|. tanh and exp take 11 u at most; 16 u are allowed for.
     # each is x times something in [0, 1], computed from exp, erf or tanh
     return Ball(
         ball.mid,
@@ -195,6 +205,8 @@ def apply_activation(name: str, x: Array) -> Array:
 
 def length(rows: Array) -> Array:
     """|row|, from above, [..., n] to [..., 1]; squares may underflow."""
+    # 1e-9 covers (n + 3) / 2 roundings of up to 10⁷ numbers; a square below 1e-308 is lost, whose
+    # root is below 1e-150 for as many
     found: Array = np.sqrt((rows**2).sum(-1, keepdims=True)) * (1 + 1e-9) + 1e-150
     return found
 
@@ -209,6 +221,7 @@ def centre(x: Ball) -> Ball:
     mid = x.mid - x.mid.mean(-1, keepdims=True)
     # |1 − 1/d| r_i + Σ_{j ≠ i} r_j / d, with r_i taken out of the sum
     rad = x.rad * abs(1 - 2 / d) + x.rad.sum(-1, keepdims=True) / d
+    # the mean takes d operations; the difference one, which is counted twice
     rounding = gamma(d + 2) * abs(x.mid).sum(-1, keepdims=True) / d + 2 * UNIT * abs(mid)
     return Ball(mid, _outward(rad + rounding))
 
@@ -216,6 +229,7 @@ def centre(x: Ball) -> Ball:
 def _mean_square(x: Ball) -> tuple[Array, Array]:
     """Bounds of the mean of x² over the last axis (kept)."""
     d = x.mid.shape[-1]
+    # the least |x| is 0 where the ball holds 0
     low = (np.maximum(abs(x.mid) - x.rad, 0) ** 2).mean(-1, keepdims=True)
     high = ((abs(x.mid) + x.rad) ** 2).mean(-1, keepdims=True)
     # d sums, and the squares, the division and the radius of each

@@ -108,6 +108,7 @@ class BoundMinimum:
 
     def worst_paths(self, items: IntArray) -> IntArray:
         """[items, steps] for each of some items a string on which the linear bound is least."""
+        # [B], in order: all columns of item 0 first
         item = self.columns.item
         # by item, then by how far below: the first of each item is its worst
         order = np.lexsort((self.least - self.threshold, item))
@@ -121,6 +122,7 @@ def minimise_bound(region: Region, bound: LinearBound) -> BoundMinimum:
     if heads == 1:
         # D · x + c ω = (D + c base) · x + c unit. Adding rounds; the costs' own slack covers one
         # more rounding of each coefficient
+        # 1: the only head
         c = rearrange(bound.constant, "i k -> i k 1")
         shifted = bound.directions + c[..., None] * rearrange(region.base, "i head e -> i 1 head e")
         directions = rearrange(shifted, "i k head e -> i k 1 head e")
@@ -142,7 +144,10 @@ def minimise_bound(region: Region, bound: LinearBound) -> BoundMinimum:
         with np.errstate(over="ignore"):
             values = (
                 worst
+                # a negative sum is worst over the least denominator, a
+                # positive one over the largest
                 / np.where(worst < 0, region.low, region.high)
+                # towards -∞ whatever the sign; the quotient and this product are 2 u
                 * (1 - 4 * UNIT * np.sign(worst))
             )
     else:
@@ -164,10 +169,12 @@ def _patterns(region: Region, bound: LinearBound) -> tuple[Array, Array, Array]:
     # Σ_h D^h · o^h + c = Σ_h (D^h · o^h - t^h) + leftover, which is shared out evenly:
     # τ^h = leftover/H - t^h
     leftover = bound.constant + t.sum(-1)
+    # H sums, less `lost`, over H, less t: H + 3 roundings of at most these sizes, for H ≥ 1
     lost = 4 * (heads + 2) * UNIT * (abs(bound.constant) + abs(t).sum(-1))
     # lowered by what these sums can have lost: the bound stays below
     tau = ((leftover - lost) / heads)[..., None] - t
     # 1/Z lies between these for every string
+    # 2 u of the quotient and the product; the other 2 u leave the middle, which is rounded, room
     small, large = 1 / region.high * (1 - 4 * UNIT), 1 / region.low * (1 + 4 * UNIT)
     # heads whose 1/Z varies most get a pattern: there a penalty would cost most
     width = (large - small).max(0)
@@ -188,6 +195,7 @@ def _patterns(region: Region, bound: LinearBound) -> tuple[Array, Array, Array]:
     return (
         bound.directions[:, :, None] * scale[..., None],
         tau[:, :, None] * scale,
+        # a sum of some H terms of 3 roundings
         penalty * (1 + 1e-9),
     )
 

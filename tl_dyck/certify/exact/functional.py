@@ -23,6 +23,8 @@ def ulp(*terms: Array) -> Array:
     error = abs(terms[0])
     for term in terms[1:]:
         error = error + abs(term)
+    # n terms take n - 1 sums; twice as many and 4 more leave room for one product in each term, and
+    # for what the callers add to the result
     return gamma(2 * len(terms) + 4) * error
 
 
@@ -51,6 +53,7 @@ class Functional:
     def outputs(cls, weight: Ball, bias: Ball, size: Array) -> Functional:
         """The coordinates of v @ weight + bias, one by one; |v| ≤ size [I or 1, 1, d]."""
         coef = np.ascontiguousarray(weight.mid.T)[None]
+        # the coefficients are the weights themselves, so that nothing is rounded here
         slack = (weight.rad.T[None] * size).sum(-1) + bias.rad
         return cls(coef, np.broadcast_to(bias.mid, slack.shape), slack)
 
@@ -58,6 +61,7 @@ class Functional:
         """As functionals of v', where v = v' @ weight + bias and |v'| ≤ size [I or 1, 1, d']."""
         # coef · v = (coef Wᵀ) · v' + coef · b; each entry of coef Wᵀ is off by |coef| (δW + γ |W|)ᵀ
         absolute = abs(self.coef)
+        # shape[1]: how many products each new coefficient is a sum of
         lost = absolute @ (weight.rad.T + gamma(weight.mid.shape[1] + 2) * abs(weight.mid.T))
         const = self.coef @ bias.mid
         error = absolute @ (bias.rad + gamma(len(bias.mid) + 2) * abs(bias.mid))
@@ -67,6 +71,7 @@ class Functional:
     def scaled(self, weight: Array, bias: Array, size: Array) -> Functional:
         """As functionals of v', where v = v' * weight + bias, elementwise, and |v'| ≤ size."""
         coef, const = self.coef * weight, self.coef @ bias
+        # a coefficient is one product: u of it; the constant a sum of d products
         error = UNIT * (abs(coef) * size).sum(-1) + gamma(len(bias) + 2) * (
             abs(self.coef) @ abs(bias)
         )
@@ -75,6 +80,7 @@ class Functional:
     def centred(self, size: Array) -> Functional:
         """As functionals of v', where v = P v' (P subtracts the mean) and |v'| ≤ size."""
         # coef · P v' = (P coef) · v', for P is symmetric
+        # the mean takes d operations, the difference one: d + 1 of the d + 4 that are allowed for
         mean = self.coef.mean(-1, keepdims=True)
         error = gamma(self.coef.shape[-1] + 4) * (
             (abs(self.coef) + abs(self.coef).mean(-1, keepdims=True)) * size
@@ -87,11 +93,13 @@ class Functional:
         What was constant or slack is dropped.
         """
         coef = self.coef * factor
+        # const and slack are multiplied by no one number, so that the caller has to add them
         return Functional(coef, np.zeros(coef.shape[:2]), UNIT * (abs(coef) * size).sum(-1))
 
     def plus(self, other: Functional, size: Array) -> Functional:
         """The sum of functionals of the same vector, |v| ≤ size."""
         coef, const = self.coef + other.coef, self.const + other.const
+        # one sum a coefficient, off by u of the result
         error = UNIT * (abs(coef) * size).sum(-1) + ulp(self.const, other.const)
         return Functional(coef, const, self.slack + other.slack + error)
 

@@ -105,6 +105,7 @@ class StringGraph:
         bundle = np.where(real, self.arc_bundle[index], 0)
         target = np.where(real, self.arc_target[index], np.arange(self.n_nodes)[:, None])
         closed = np.where(real, 0.0, np.inf)
+        # sinks stay where they are, at no cost, until the longest path of a batch has ended
         closed[: self.n_sinks, 0] = 0.0
         return bundle, target, closed
 
@@ -144,9 +145,11 @@ class StringGraph:
 
     def string_of(self, emissions: IntArray) -> tuple[int, ...]:
         """The string (without BOS) that a path emits; emissions come in order (-1 is skipped)."""
+        # -1 would index the last emission
         path = emissions[emissions >= 0]
         path = path[self.option[path] != PREFIX]
         flat = self.emits[path].ravel()
+        # S pads, and has no token
         return tuple(self.symbols.tokens[flat[flat < len(self.symbols.tokens)]].tolist())
 
 
@@ -162,12 +165,14 @@ def side_by_side(start: IntArray) -> tuple[Side, ...]:
     doubles the entries; else those whose sizes lie between the same powers of two.
     """
     size = np.diff(start)
+    # twice the entries cost less than another call for each level
     together = len(size) * size.max(initial=0) <= 2 * size.sum()
     kind = np.zeros(len(size)) if together else np.ceil(np.log2(size))
     found = []
     for each in np.unique(kind):
         which = np.flatnonzero(kind == each)
         most = int(size[which].max())
+        # size - 1: the last entry, again and again
         entries = start[which, None] + np.minimum(np.arange(most), size[which, None] - 1)
         found.append((which, entries.ravel(), most))
     return tuple(found)
@@ -183,6 +188,7 @@ def ranges(start: IntArray, count: IntArray) -> IntArray:
 def unique_columns(columns: IntArray) -> tuple[IntArray, IntArray]:
     """The distinct columns, [rows, unique], and which of them each column is."""
     low = columns.min(1, initial=0, keepdims=True)
+    # `initial` of 0 widens a span at most; what matters is that no two columns get one number
     span = columns.max(1, initial=0) - low[:, 0] + 1
     # one number of mixed radix per column, which is quicker to compare than a column
     key = np.zeros(columns.shape[1], dtype=np.int64)

@@ -49,6 +49,7 @@ class Incumbent:
         network, table = self.network, self.graph.symbols
         read = torch.tensor([(*network.prefix, *string)])
         tokens, states = read.numpy().T, network.machine.states(read).numpy().T
+        # the string is one of the graph, so that each of its symbols is found
         index = ((table.tokens == tokens) & (table.states == states)).argmax(1)[None]
         z = network.attend(table, index)
         least = self.unembedding.least(network.readout(table.r.at(index[:, -1]), z))
@@ -107,6 +108,7 @@ class Incumbent:
         if len(paths) >= _MANY and self._single is not None:
             for rows, symbols in self._by_length(paths):
                 lower[rows] = self._single.lower(symbols, which, enough)
+        # -inf, of what was not run in single precision, is among them
         near = lower < enough
         self.strings_run += len(paths) - int(near.sum())
         if near.any():

@@ -59,15 +59,20 @@ def build_graph(
 def _product(network: Network, lattice: Lattice, deadline: Deadline) -> _Parts:
     """The product of the lattice and the state machine: what arrives at a level are its nodes."""
     deadline.check()
+    # the 4th and 5th, where it starts and ends in the original string, are for certificates
     source, target, kind, _, _, length = lattice.table
     emits, changes = _read(network, lattice)
+    # after its last token; what emits nothing changes nothing
     moved = np.where(length > 0, changes[np.arange(len(length)), length - 1], 0)
     # options that differ in nothing but what they emit are one step
     steps, step_of = unique_columns(np.stack([source, target, kind, moved]))
     # a node of a level is one number, of code and state, to which a step adds the same anywhere
     start = network.start[1]
+    # as if every step were taken: no state on any path is further from 0
     most = abs(start) + int(abs(steps[3]).sum())
+    # states are -most … most, so that code · width + state + most is one number for each pair
     width = 2 * most + 1
+    # kind KEEP is -1: entry 0, which spends nothing
     added = np.array([0, *lattice.strides])[steps[2] + 1] * width + steps[3]
     node_level, place, begin, step, end = (
         _reach(lattice, steps, added, start + most, width, deadline)
@@ -88,6 +93,7 @@ def _product(network: Network, lattice: Lattice, deadline: Deadline) -> _Parts:
 def _reach_all(lattice: Lattice, steps: IntArray, added: IntArray) -> tuple[IntArray, ...]:
     """As `_reach` where there is one state: every level has a node for every code, at once."""
     codes = lattice.n_codes
+    # + 1 as above: column 0 is KEEP
     code, step = np.nonzero(_codes_after(lattice)[:, steps[2] + 1] >= 0)
     level = np.repeat(np.arange(lattice.last_level + 1), codes)
     begin, end = steps[0, step] * codes + code, steps[1, step] * codes + code + added[step]
@@ -119,8 +125,10 @@ def _reach(
     n_nodes = 0
     for level in range(lattice.last_level + 1):
         deadline.check()
+        # sorted, which `searchsorted` below relies on
         here = np.unique(np.concatenate(arriving[level]))
         nodes.append(here)
+        # rows 1 and 2: the target and the kind
         leaving = steps[1:3, first[level] : first[level + 1]]
         node, step = np.nonzero(after[here // width][:, leaving[1] + 1] >= 0)  # budget is left
         reached = here[node] + added[first[level] + step]
@@ -136,6 +144,7 @@ def _reach(
     node_level = np.repeat(np.arange(len(nodes)), [len(here) for here in nodes])
     place, all_codes = np.concatenate(nodes), lattice.n_codes * width
     begin, step, reached = (np.concatenate(part) for part in zip(*arcs, strict=True))
+    # nodes are sorted by level, then by place: so level · all codes + place grows with their number
     end = np.searchsorted(node_level * all_codes + place, steps[1, step] * all_codes + reached)
     return node_level, place, begin, step, end
 
@@ -146,6 +155,7 @@ def _read(network: Network, lattice: Lattice) -> tuple[IntArray, IntArray]:
     Tokens add to the state of an RNN, the same in any state. (A layer below has other states.)
     """
     assert network.below is None
+    # row 5 is the number of tokens; the prefix is an emission, too, and as wide as all
     length, longest = lattice.table[5], max(1, len(network.prefix))
     emits = np.full((len(length), max(longest, int(length.max()))), -1, dtype=np.int64)
     emits[np.arange(emits.shape[1]) < length[:, None]] = [
@@ -153,6 +163,7 @@ def _read(network: Network, lattice: Lattice) -> tuple[IntArray, IntArray]:
     ]
     if network.config.state == "none":
         return emits, np.zeros_like(emits)
+    # padding is read as token 0, behind the option's own tokens, and never looked at
     states = network.rnn.states(torch.from_numpy(np.maximum(emits, 0))).numpy()
     return emits, states - network.rnn.start_state
 
@@ -215,6 +226,7 @@ def _assemble(network: Network, lattice: Lattice, parts: _Parts, deadline: Deadl
     closed = _ClosedNodes(lattice, first=len(parts.node_level) + bool(len(prefix_tokens)))
     zero = np.zeros(1, dtype=np.int64)
     if len(prefix_tokens):
+        # a bundle of its own, number 0 of this addition
         draft.add(zero + PREFIX, prefix, zero, (root, start, zero))
     _add_closing(draft, lattice, parts, closed)
     deadline.check()
@@ -236,6 +248,7 @@ class _ClosedNodes:
         self.first, self.codes = first, lattice.n_codes
         self.open = np.zeros(lattice.last_level + 1, dtype=bool)
         self.open[-1] = True
+        # From the last option backwards: a target is settled before its sources are asked.
         for source, target in lattice.table[:2, lattice.table[5] == 0].T[::-1].tolist():
             self.open[source] |= self.open[target]
         self.index = np.cumsum(self.open) - 1
@@ -253,6 +266,7 @@ def _add_closing(draft: Draft, lattice: Lattice, parts: _Parts, closed: _ClosedN
     There is one bundle per original bundle and last symbol.
     """
     emits, bundle = draft.emits[0], draft.bundle[0]
+    # draft.emits[0]: what was added first, the product's; the prefix closes by an arc of its own
     lengths = (emits < draft.padding).sum(1)
     target = lattice.table[1, parts.option]
     rows = np.flatnonzero((lengths > 0) & closed.open[target])
@@ -291,6 +305,7 @@ def _codes_after(lattice: Lattice) -> IntArray:
     codes = np.arange(lattice.n_codes)
     columns = [codes]
     for stride, budget in zip(lattice.strides, lattice.budgets, strict=True):
+        # a digit of the mixed radix that has reached its budget takes no more
         columns.append(np.where(codes // stride % (budget + 1) == budget, -1, codes + stride))
     return np.stack(columns, axis=1)
 
@@ -308,6 +323,7 @@ def ordered(
     """Number nodes by level, arcless ones first; sort arcs by source, emissions by bundle."""
     source, target, arc_bundle = (np.concatenate(part) for part in zip(*draft.arcs, strict=True))
     n = len(level)
+    # nodes without arcs come first, so that a node's number tells whether it is one
     has_arcs = np.zeros(n, dtype=bool)
     has_arcs[source] = True
     order = np.lexsort((level, has_arcs))  # new number -> old: nodes without arcs, then by level
@@ -323,6 +339,7 @@ def ordered(
     bundle, group = np.concatenate(draft.bundle), np.concatenate(draft.group)
     by_bundle = np.argsort(bundle, kind="stable")
     emits = np.concatenate(draft.emits)[by_bundle]
+    # groups as closing bundles have them are symbols; from here on they count up from 0
     groups, which = np.unique(group[group != NO_GROUP], return_inverse=True)
     group[group != NO_GROUP] = which
     return StringGraph(

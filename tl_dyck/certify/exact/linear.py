@@ -35,6 +35,7 @@ def is_linear(network: Network) -> bool:
     """Whether objectives are linear in the output of a single head."""
     config = network.config
     norms = (config.ln_c, config.ln_mid, config.ln_final)
+    # ln1 and ln2 do not matter: one is in what symbols are, the other before an MLP
     return config.n_heads == 1 and config.act_fn is None and norms == (None, None, None)
 
 
@@ -84,6 +85,8 @@ def linear_minimum(
         incumbent.run(path)
     gap = 2 * incumbent.rounding + 1e-13 * scale
     # one gap is stepped down each time, and one more is rounding: nothing lies between
+    # sound whatever the gap is: `lower` is proved by the columns, which are
+    # lowered by their rounding
     if incumbent.upper - lower <= 2 * gap:
         return lower
     for _ in range(_STEPS):
@@ -140,6 +143,7 @@ def _descend(columns: Columns, t: float, scale: float, gap: float) -> tuple[floa
         twice = columns.take(np.concatenate([active, active]))
         twice = twice.lowered(np.repeat([t, t - delta], len(active))[:, None])
         both, paths = twice.least_and_paths()
+        # the first half is F(t), the second F(t - δ), which is larger: so slopes are negative
         value, slope = both[: len(active)], (both[: len(active)] - both[len(active) :]) / delta
         negative = (value < 0) & (slope < 0)
         # below 0 without a slope: rounding; it is dropped without a proof
@@ -166,12 +170,14 @@ def _region(attention: AttentionWeights, original: Array, n_objectives: int) -> 
     groups = np.arange(len(graph.groups))
     low, high = denominators(attention)
     # weights may have underflowed, or better bounds are worth two sweeps more
+    # `Region.sound` asks for as much of denominators
     if n_objectives > MANY or not (low > 1e-250).all():
         groups = groups[count_paths(graph, groups) > 0]
         centre = np.repeat(original[None], len(groups), axis=0)
         return Region.of_values(attention, Items(groups), centre)
     centre = np.repeat(original[None], len(groups), axis=0)
     base = np.zeros_like(centre)
+    # unit 1: o itself, whose denominator is Σ E, so that the last two are the same
     return Region(attention, attention.values, Items(groups), base, 1.0, centre, low, high, high)
 
 
@@ -184,4 +190,5 @@ def denominators(attention: AttentionWeights) -> tuple[Array, Array]:
     graph = attention.graph
     # every string of a group has its last symbol, whose weight is in the sum
     last = attention.weights[np.arange(len(graph.groups)), graph.groups] / 2
+    # longest emission × levels: no string has more symbols
     return last, np.full_like(last, 2 * graph.emits.shape[1] * len(graph.level_nodes))

@@ -47,6 +47,9 @@ _OBJECTIVES = 8
 _MERGED = 1 << 13
 """So many kinds of paths are told apart, per level, where they are bounded."""
 
+_COUNTED = 1 << 1000
+"""Nor of groups of so many strings: as floats, which end at 2^1024, they could not be added up."""
+
 Counts = NDArray[np.object_]
 """Python's integers: a language has more strings than int64 knows."""
 
@@ -128,7 +131,7 @@ class _Count:
         """Bounds of how many lose by one objective at least: the most by any, and all of them."""
         graph, total = self.attention.graph, int(self.ways[self.attention.graph.root])
         mine = (graph.bundle_group == NO_GROUP) | (graph.bundle_group == self.group)
-        if len(self.below.reach) > _OBJECTIVES:
+        if len(self.below.reach) > _OBJECTIVES or total >= _COUNTED:
             return Losing(self.sure, total)
         low, high = 0.0, 0.0
         for column, reach in enumerate(self.below.reach.tolist()):
@@ -142,6 +145,8 @@ class _Count:
             low = max(low, _number_below(graph, mine, self.ways, costs, -reach, up=True))
             self.attention.deadline.check()
         # counts are sums of floats here: rounded down, and up below
+        # sums of positive floats, pairwise: some 30 u a level, 1e-9 for
+        # thousands of levels and to spare
         sure = max(self.sure, int(low * (1 - 1e-9)))
         return Losing(min(sure, total), min(total, max(sure, int(high * (1 + 1e-9)) + 1)))
 
@@ -168,9 +173,11 @@ class _Count:
         clear = self.above.clear(high, node, strictly=True)
         # some objective is negative on every continuation
         k = self.above.objective
+        # all patterns of an objective must say so, one objective suffices
         lost = np.zeros(len(node), dtype=bool)
         for each in np.unique(k):
             lost |= clear[:, k == each].all(1)
+        # a node that is an end leads to one string: itself
         self.sure += int(self.ways[node[lost]].sum())
         path = np.concatenate([path[origin], emission[:, None]], axis=1)
         ended = ~lost & (node < graph.n_sinks)
@@ -304,6 +311,8 @@ def _number_below(
         spent = spent[origin] + costs[emission]
         # a path that is on neither side by more than rounding is on the side of the bound
         # more than rounding of sums of as many costs as a string has symbols
+        # the costs' own slack covers any order of adding them
+        # (`AttentionWeights.columns`): this is beside it
         close = 1e-12 * (abs(spent) + abs(ends[0][node]) + abs(ends[1][node]))
         # a lower bound counts what is below for certain, an upper one what may be
         slack = close if up else -close
@@ -321,6 +330,7 @@ def _merged(
     """At most some `_MERGED` partial paths instead of many, see `_number_below`."""
     if len(node) <= _MERGED:
         return node, spent, many
+    # by node, then by cost
     order = np.lexsort((spent, node))
     node, spent, many = node[order], spent[order], many[order]
     # nodes share the cells, so that all together they are about `_MERGED`
@@ -330,6 +340,7 @@ def _merged(
     # -1 is no node and no cell: the first begins a run of its own
     start = np.flatnonzero((np.diff(node, prepend=-1) != 0) | (np.diff(cell, prepend=-1) != 0))
     last = np.append(start[1:], len(node)) - 1
+    # up: as if all cost as much as the dearest, so that fewer are counted
     return node[start], spent[last if up else start], np.add.reduceat(many, start)
 
 

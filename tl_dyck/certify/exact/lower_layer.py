@@ -37,6 +37,7 @@ class Below:
         if network.config.has_position:
             raise ValueError(f"{network.config.model_name}: a layer with positions has no profiles")
         self.network = network
+        # state 0 is the profile of no symbols, `_profiles[0]`
         self.start_state = 0
         self._symbols: dict[tuple[int, int], int] = {}  # of (token, state of the RNN)
         self._profiles: list[tuple[int, tuple[int, ...]]] = [(network.rnn.start_state, ())]
@@ -56,6 +57,7 @@ class Below:
     def states(self, tokens: Int[Tensor, "*batch pos"]) -> Int[Tensor, "*batch pos"]:
         """The profile after each token of whole strings."""
         found = torch.zeros_like(tokens)
+        # 0 is the start state; of empty strings there is no first column, and nothing to go through
         state = torch.zeros_like(tokens[..., 0]) if tokens.shape[-1] else tokens
         for position in range(tokens.shape[-1]):
             state = self.next_state(state, tokens[..., position])
@@ -70,11 +72,13 @@ class Below:
         last = np.empty((len(states), 1), dtype=np.int64)
         for row, (token, state) in enumerate(zip(tokens.tolist(), states.tolist(), strict=True)):
             carried, counts = self._profiles[state]
+            # a profile is as long as the symbols known when it was met: later ones it has not
             rows[row, : len(counts)] = counts
             last[row] = self._symbols[token, carried]
         # the last symbol has an entry of its own, which `attend` takes the query from
         np.put_along_axis(rows, last, np.take_along_axis(rows, last, 1) - 1, 1)
         every = np.broadcast_to(np.arange(len(symbols)), rows.shape)
+        # the last symbol is read once, in a column behind all others, where `attend` looks for it
         times = np.concatenate([rows, np.ones_like(last)], axis=1)
         z = self.network.attend(table, np.concatenate([every, last], axis=1), times)
         return self.network.readout(table.r.at(last[:, 0]), z)
@@ -84,6 +88,8 @@ class Below:
             carried, counts = self._profiles[state]
             moved = int(self.network.rnn.next_state(carried, token))
             symbol = self._symbols.setdefault((token, moved), len(self._symbols))
+            # as long as the symbol's number asks for; equal profiles stay equal tuples, since a
+            # profile ends with a count above 0
             more = [*counts, *[0] * (symbol + 1 - len(counts))]
             more[symbol] += 1
             profile = moved, tuple(more)

@@ -85,6 +85,7 @@ def minimise(
     try:
         graph = build_graph(network, lattice, deadline)
     except OutOfTime:
+        # nothing was run, so that nothing is known at all
         return Minimum(-math.inf, math.inf, lattice.tokens, False, {})
     attention = AttentionWeights(network, graph, deadline)
     incumbent = Incumbent(network, graph, objectives)
@@ -103,6 +104,7 @@ def minimise(
         most_listed=max_listed,
         always_listed=always_listed,
     )
+    # a minimum that is known was found in time, whatever the clock says now
     in_time = not deadline.passed or lower >= incumbent.upper
     stats |= {**counts, "strings_run": incumbent.strings_run}
     return Minimum(lower, incumbent.upper, incumbent.string, in_time, stats)
@@ -131,6 +133,7 @@ def run_all(
                 upper, worst = float(least.upper[best]), batch[best]
             done += len(batch)
     except OutOfTime:
+        # the strings not run may be anything
         lower, in_time = -math.inf, False
     return Minimum(lower, upper, worst, in_time, {"strings_run": done})
 

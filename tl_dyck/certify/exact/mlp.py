@@ -46,6 +46,7 @@ def activation_lines(name: str, low: Array, high: Array, centre: Array) -> Activ
     # [points, I, m]: a grid; for a ReLU its ends and its bend, between which it is linear
     weights = np.array([0.0, 1.0]) if name == "relu" else np.linspace(0, 1, _POINTS)
     grid = low + weights.reshape(-1, 1, 1) * (high - low)
+    # 0, or where 0 would be, if the interval lies on one side of it
     if name == "relu":
         grid = np.concatenate([grid, np.clip(0.0, low, high)[None]])
     phi = apply_activation(name, grid)
@@ -61,6 +62,7 @@ def activation_lines(name: str, low: Array, high: Array, centre: Array) -> Activ
     tangent = (apply_activation(name, centre + step) - apply_activation(name, centre - step)) / (
         2 * step
     )
+    # on a narrower interval the chord's quotient is mostly rounding
     wide = high - low > step
     chord = np.where(
         wide, (phi[len(weights) - 1] - phi[0]) / np.where(wide, high - low, 1), tangent
@@ -73,14 +75,19 @@ def activation_lines(name: str, low: Array, high: Array, centre: Array) -> Activ
         for slope in (chord, tangent):
             # sign (φ - slope p) ≥ its least value on the grid - bend; φ is right to 16 u |p|, and
             # so is the subtraction
+            # 16 u of φ; 1 u each of product, difference, and the two subtractions below;
+            # and 2 u for the grid's end, which rounding may leave short of `high`: 21.3 u,
+            # slopes of φ being below 1.13
             slack = 24 * UNIT * (1 + abs(slope)) * size + 1e-300
             rest = (sign * (phi - slope * grid)).min(0) - bend - slack
             lines.append((slope, sign * rest))
         at_judge = [sign * (slope * judge + rest) for slope, rest in lines]
+        # 0 is the chord, 1 the tangent; the higher line below is the better one
         first = at_judge[0] >= at_judge[1]
         best.append(
             (np.where(first, lines[0][0], lines[1][0]), np.where(first, lines[0][1], lines[1][1]))
         )
+    # the same without a slope, and φ may turn between two points of the grid
     slack = 24 * UNIT * size + 1e-300 + bend
     return ActivationLines(*best[0], *best[1], phi.min(0) - slack, phi.max(0) + slack)
 
@@ -165,11 +172,13 @@ class Mlp(Stage):
         """Ranges of f(act(…) W_out + b_out), with the hidden layer taken as a box."""
         hidden = f.through(self.w_out, self.b_out, self.hidden_size)
         # Σ_j a_j h_j ∈ Σ_j a_j middle_j ± Σ_j |a_j| radius_j
+        # any middle is right, since `radius` is taken from the one that is computed
         middle = (self.low + self.high) / 2
         radius = np.maximum(self.high - middle, middle - self.low)
         value = hidden.at(middle)
         size = Functional.of(abs(hidden.coef))
         reach = size.at(radius) + hidden.slack
+        # `value` is a sum of m products and a constant; 8 more for `middle`, `radius` and the ends
         reach += gamma(middle.shape[-1] + 8) * (size.at(self.hidden_size[:, 0]) + abs(hidden.const))
         return value - reach * (1 + 1e-9), value + reach * (1 + 1e-9)
 
@@ -194,8 +203,10 @@ def below_lines(f: Functional, lines: ActivationLines, size: Array) -> Functiona
     """
     up = f.coef >= 0
     slope = np.where(up, lines.slope_below[:, None], lines.slope_above[:, None])
+    # a ≥ 0 keeps the order of a line and φ, a < 0 turns it round
     rest = f.coef * np.where(up, lines.rest_below[:, None], lines.rest_above[:, None])
     pre = f.times(slope, size)
+    # one product and m - 1 sums
     error = gamma(rest.shape[-1] + 2) * abs(rest).sum(-1)
     found = Functional(pre.coef, f.const, pre.slack + f.slack + error)
     return found.shifted(rest.sum(-1))

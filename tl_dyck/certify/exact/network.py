@@ -72,6 +72,7 @@ class InOrder:
         # the state at each position, which does not depend on the tokens
         self._states = rnn.states(torch.zeros(1 + int(at.max()), dtype=torch.int64))[at]
         self.start_state = rnn.start_state
+        # each state is followed by that of the next position; the last by none
         before = [self.start_state, *self._states.tolist()]
         self._next = dict(zip(before, self._states.tolist(), strict=False))
 
@@ -158,6 +159,7 @@ class Network:
     def start(self) -> tuple[IntArray, int]:
         """The states after each token of the prefix, and the one before a string."""
         before = self.machine.states(torch.tensor([self.prefix], dtype=torch.int64))[0].tolist()
+        # without BOS nothing stands before a string
         return np.array(before, dtype=np.int64), before[-1] if before else self.machine.start_state
 
     @property
@@ -243,9 +245,11 @@ class Network:
         config, width = self.config, self.config.d_model
         if config.ln_final is None:
             r, z = table.r.at(last), table.largest_value.reshape(1, -1)
+            # the residual streams of all last symbols, in one ball
             r = Ball.between(r.low.min(0), r.high.max(0)).reshape(1, -1)
             return self.readout(r, Ball(0 * z, z))
         # |P v / σ| ≤ √d
+        # 1e-12 covers the root's rounding, of 1e-16, many times
         read = Ball(np.zeros((1, width)), np.full((1, width), width**0.5 * (1 + 1e-12)))
         if config.ln_final == "lnpre":
             return read
@@ -288,6 +292,7 @@ class Network:
         for indices in by_length.values():
             tokens = np.array([(*self.prefix, *strings[i]) for i in indices], dtype=np.int64)
             states = self.machine.states(torch.from_numpy(tokens)).numpy()
+            # of one string symbols mostly differ: looking for equal ones would take longer
             unique, inverse = np.stack([tokens.ravel(), states.ravel()]), np.arange(tokens.size)
             if len(indices) > 1:
                 unique, inverse = np.unique(unique, axis=1, return_inverse=True)
@@ -305,6 +310,7 @@ class Network:
         """
         config = self.config
         hidden = 0 if config.act_fn is None else self.rnn.W_in.shape[1]
+        # the largest array of a string is that of its values, or that of hidden units
         width = max(index.shape[1] * config.n_heads * config.d_head, hidden)
         step = max(1, _MOST_NUMBERS // width)
         pieces = []
@@ -326,12 +332,16 @@ class Network:
         largest = abs(a).max()
         if times is not None:  # what does not occur must not be the largest, or all may underflow
             a = np.where(times[..., None] > 0, a, -np.inf)
+        # The computed maximum is one number for all of a string, whatever
+        # it is: it cancels in N / Z.
         weight = np.exp(a - a.max(1, keepdims=True))
         if times is not None:
             weight *= times[..., None]
         z = np.einsum("blh,blhe->bhe", weight, table.value.mid[index])
         z /= weight.sum(1)[..., None]
         relative = weights_error(score_error[which], largest)
+        # N and Z are sums of L terms of 3 roundings, then a quotient: 2
+        # γ_(L + 4) of the largest |v|
         relative += 4 * gamma(index.shape[1] + 8)
         rad = relative[..., None] * table.largest_value + table.value_error
         return Ball(z, rad * (1 + 1e-9) + 1e-300).reshape(len(index), -1)
@@ -342,6 +352,9 @@ def weights_error(score_error: Array, largest: float) -> Array:
 
     exp(a) is off by a relative ε, which moves a weighted mean by at most 2ε/(1-ε) of that.
     """
+    # Score - largest is at most 2 largest and rounded once: 2 u of it, and 4 are allowed for.
+    # exp is right to 4 ulp: 8 u.
     epsilon = np.expm1(score_error + 4 * UNIT * largest) + 8 * UNIT
+    # from one half on the bound says nothing worth having; the minimum keeps the divisor positive
     found: Array = np.where(epsilon < 0.5, 2 * epsilon / (1 - np.minimum(epsilon, 0.5)), np.inf)
     return found

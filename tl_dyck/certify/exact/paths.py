@@ -65,6 +65,7 @@ class ShortestPaths:
 
         Every column must have a path.
         """
+        # all arcs at once, then a walk in Python: for one column quicker than arrays of one row
         if len(columns) == 1:
             return self._path(int(columns[0]))
         graph, n_columns = self.graph, self.to_go.shape[1]
@@ -73,11 +74,13 @@ class ShortestPaths:
         node = np.full(len(columns), graph.root)
         # arrays [·, B] are read as flat ones: entry (i, b) is at i * B + b
         column, nodes, bundles = columns[:, None], [], []
+        # a node below `n_sinks` has no arcs; its own, padded, leads back to it
         while node.max() >= graph.n_sinks:
             bundle, target = bundle_of[node], target_of[node]  # [columns, most arcs]
             cost = cost_of.take(bundle * n_columns + column)
             cost += to_go.take(target * n_columns + column)
             cost += closed[node]  # inf where there is no such arc
+            # shape[1]: arcs side by side of each node
             best = node * bundle_of.shape[1] + cost.argmin(1)
             nodes.append(node)
             bundles.append(bundle_of.take(best))
@@ -89,6 +92,7 @@ class ShortestPaths:
             emission[bundle] * n_columns + columns[:, None, None]
         )
         best = bundle * emission.shape[1] + (cost + missing[bundle]).argmin(2)
+        # steps after the end emit nothing
         return np.where(np.stack(nodes, axis=1) < graph.n_sinks, -1, emission.take(best))
 
     def _path(self, column: int) -> IntArray:
@@ -96,7 +100,9 @@ class ShortestPaths:
         graph, to_go = self.graph, self.to_go[:, column]
         cost = self.costs.bundles[:, column]
         through = cost.take(graph.arc_bundle) + to_go.take(graph.arc_target)
+        # equal to the last bit: `to_go` is the least of these very sums
         best = np.flatnonzero(through == to_go.take(graph.arc_source))
+        # the first best arc of each node; "clip" is for nodes behind the last one, which have none
         first = best.take(np.searchsorted(best, graph.arc_start[:-1]), mode="clip").tolist()
         node, arcs = graph.root, []
         while node >= graph.n_sinks:
@@ -155,6 +161,7 @@ def extremes(
     Returns:
         [B] and [B].
     """
+    # as above: symbol S costs nothing
     padded = np.concatenate([symbols, np.zeros((1, symbols.shape[1]))])
     least = most = _emission_sums(graph, padded)
     if allowed is not None:
@@ -200,6 +207,7 @@ def _emission_sums(graph: StringGraph, padded: Array) -> Array:
     """Costs of emissions, [E, B], from those of symbols, [S + 1, B], the last of which is 0."""
     costs: Array = padded.take(graph.emits[:, 0], axis=0)
     for j in range(1, graph.emits.shape[1]):
+        # most emissions are one symbol long: the others alone are added to
         rows = np.flatnonzero(graph.lengths > j)
         costs[rows] += padded.take(graph.emits[rows, j], axis=0)
     return costs
@@ -253,6 +261,7 @@ def enumerate_below(
     bundles, emissions = swept.costs.bundles[:, column], swept.costs.emissions[:, column]
     threshold = min(threshold, np.finfo(np.float64).max)  # forbidden is inf, and stays so
     # per partial path: index of the one it extends, emission
+    # entry 0 is the empty path: it extends none, and emits nothing
     history = [(np.array([-1]), np.array([-1]))]
     n_history = 1
     waiting: dict[int, list[tuple[IntArray, Array, IntArray]]] = {}
@@ -262,6 +271,7 @@ def enumerate_below(
     def put(node: IntArray, cost: Array, index: IntArray) -> None:
         done = node < graph.n_sinks
         ended.append(index[done])
+        # the level whose first node is the last that is not behind
         which = np.searchsorted(levels, node, side="right") - 1
         for level in np.unique(which[~done]):
             there = (which == level) & ~done
@@ -291,6 +301,8 @@ def enumerate_below(
         history.append((index[origin[which]], row))
         put(target[which], spent, np.arange(n_history, n_history + len(row)))
         n_history += len(row)
+        # every open end leads to a result at least: no need to go on to
+        # know that there are too many
         open_ends = sum(len(part[0]) for parts in waiting.values() for part in parts)
         n_ended += len(ended[-1])
         if open_ends + n_ended > limit:
@@ -302,6 +314,7 @@ def _read_back(history: list[tuple[IntArray, IntArray]], at: IntArray) -> IntArr
     """The emissions of whole paths, from which partial path each one extends, and by what."""
     parent, emission = (np.concatenate(part) for part in zip(*history, strict=True))
     steps = []
+    # 0 is the empty path
     while (at > 0).any():
         steps.append(emission[at])
         at = np.where(at > 0, parent[at], 0)

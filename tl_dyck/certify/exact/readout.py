@@ -89,6 +89,8 @@ class Readout:
         # configuration has of these
         stage: Stage = Lifted(region, lift, exact=exact)
         if config.ln_c is not None:
+            # In the projective view (unit 0) |P x| ≥ C is proved of all
+            # strings, so that no floor holds.
             stage = Normed(stage, factor=1.0, eps=0.0, floor=config.ln_c if region.unit else 0.0)
         if config.residual:
             stage = Shifted(stage, r)
@@ -98,6 +100,7 @@ class Readout:
             scale = shift = None
             normed = stage
             if config.ln2 is not None:
+                # mean square = |P m|² / d: the factor; eps > 0 does what a floor would
                 normed = Normed(stage, factor=1 / config.d_model, eps=config.eps, floor=0.0)
             if config.ln2 == "ln":
                 scale, shift = network.weight("ln2_w"), network.weight("ln2_b")
@@ -129,6 +132,7 @@ class Readout:
         for piece in unembedding.pieces():
             self.region.attention.deadline.check()
             weight, bias = self.network.objectives_of_normed(piece)
+            # d of the products and of P w, and some for σ and the sums behind them
             w, error = weight.mid, weight.rad + gamma(len(weight.mid) + 20) * abs(weight.mid)
             if q is not None:  # w · P v = (P w) · P v
                 w = w - w.mean(0)
@@ -138,6 +142,7 @@ class Readout:
                 square = np.where(value < 0, q.low[:, None], q.high[:, None])
                 value /= np.sqrt(square / self.config.d_model + self.config.eps)
             value += bias.mid
+            # σ takes 2.5 u, the quotient 1, and the two sums 1 each of |value| + |bias|: 6 u
             value -= bias.rad + 16 * UNIT * (abs(value) + 2 * abs(bias.mid))
             bounds.append(np.where(np.isfinite(value), value, -np.inf))
         return np.concatenate(bounds, axis=1)
@@ -148,6 +153,7 @@ class Readout:
         one = np.ones(n)
         weight, bias = self.network.objectives_of_normed(unembedding)
         f = Functional.of(np.ascontiguousarray(weight.mid.T)[None])
+        # |P v| ≤ |v| + mean |v|
         size = stage.size + stage.size.mean(-1, keepdims=True)
         beta = bias.mid - threshold
         # the coefficients stand for weights that are off by up to weight.rad, on a vector
@@ -175,20 +181,27 @@ class Readout:
         )
         below = shrink * beta * self.config.eps / sigma
         const = np.where(beta >= 0, below, above)
+        # |c|² takes d + 1, and each term of the constants fewer than 10 operations; the tangent,
+        # whose coefficient took 4, comes to 1.5 of the terms in brackets at most: d + 16
         rounding = (
             gamma(d + 40) * abs(beta) * (sigma + (q.spread + q.square)[:, None] / (d * sigma))
         )
+        # of `lost`, the weights' part is not multiplied by σ, the constants' is: 1 + the largest σ
         slack = g.slack + abs(tilt) * tangent.slack + lost * (1 + high[:, None]) + rounding
         g = Functional(g.coef, np.broadcast_to(const, slack.shape), slack)
+        # a quotient, a sum, a root and this product: 3 u
         return _bound(stage.lower(g), low * (1 - 8 * UNIT), high * (1 + 8 * UNIT))
 
 
 def _bound(linear: Linear, low: Array, high: Array) -> LinearBound:
     """Subtract what rounding may have added; give up the items on which something overflowed."""
+    # slacks are sums of some hundreds of numbers, rounded to nearest:
+    # 1e-14 of them, many times less
     constant = linear.const - linear.slack * (1 + 1e-9)
     finite = np.isfinite(linear.directions).all((1, 2, 3)) & np.isfinite(constant).all(1)
     finite &= (low > 0) & np.isfinite(low) & np.isfinite(high)
     directions = np.where(finite[:, None, None, None], linear.directions, 0.0)
+    # any negative number: what is not known must not look proved
     constant = np.where(finite[:, None], constant, -1.0)
     return LinearBound(
         directions, constant, np.where(finite, low, 1.0), np.where(finite, high, 1.0), finite

@@ -67,6 +67,7 @@ class Region:
         low, high, total_high = np.empty((3, len(items), heads))
         for head in range(heads):  # the other heads count nothing
             d, t = np.zeros_like(base), np.zeros(base.shape[:2])
+            # with another sign the same sweep gives the greatest
             d[:, head], t[:, head] = (
                 base[:, head],
                 unit,
@@ -74,6 +75,7 @@ class Region:
             low[:, head] = attention.sweep(view, items, d, t).least
             high[:, head] = -attention.sweep(view, items, -d, -t).least
             total_high[:, head] = (
+                # D = 0 and τ = -1 (t is 0 there): minus the largest Σ E
                 high[:, head] if unit else -attention.sweep(view, items, 0 * d, t - 1).least
             )
         return cls(attention, view, items, base, unit, centre, low, high, total_high)
@@ -96,10 +98,12 @@ class Region:
         if c is None or self.n_heads > 1:
             yield everything, self
             return
+        # [:, 0]: the only head
         at = attention.network.attention_output(Ball.exact(self.centre[:, 0])).mid
         at = at - at.mean(-1, keepdims=True)  # P x at the centre, [I, d]
         length = np.linalg.norm(at, axis=-1, keepdims=True)
         # shortened by what rounding can have added, so that |u| ≤ 1 holds
+        # 1e-13 covers the d / 2 + 3 roundings of a length and a quotient, d up to 1,800
         base = (at / np.maximum(length, 1e-300) * (1 - 1e-13))[
             :, None
         ]  # a vector u no longer than 1, [I, 1, d]
@@ -107,6 +111,7 @@ class Region:
         # (u · P(…) - C) ≥ 0: one path
         # a little more than C is asked for, for the same reason
         taus = np.full((len(at), 1), -c * (1 + 1e-13))
+        # computed ≥ 0 proves exact ≥ 0, for costs are lowered (`AttentionWeights.columns`)
         clear = attention.sweep(attention.projected, self.items, base, taus).least >= 0
         chosen = np.flatnonzero(clear & (length[:, 0] > c))
         if len(chosen):
@@ -117,6 +122,7 @@ class Region:
                 attention, attention.projected, self.items.take(chosen), base, 0.0, base
             )
             # strings whose directions are nearly opposite would make it useless
+            # 0.05 decides how tight bounds are, not whether they hold
             good = np.flatnonzero((projective.low > 0.05 * projective.high).all(1))
             yield chosen[good], projective.take(good)
             chosen = chosen[good]
@@ -140,6 +146,7 @@ class Region:
     @property
     def sound(self) -> BoolArray:
         """[I] whether each denominator is safely above 0; nothing else is asked of other items."""
+        # weights below 1e-308 are lost: beside 1e-250 they are 1e-50 of what rounding is allowed
         return np.asarray((self.low > 1e-250).all(1))
 
     @property
@@ -152,6 +159,8 @@ class Region:
         of the largest one.
         """
         # a ratio's bound is off by as much as denominators differ
+        # the engine would be sound without: 1e6 says from where on
+        # splitting is better than bounding
         return np.asarray(self.sound & (self.high < 1e6 * self.low).all(1))
 
     @cached_property
@@ -171,6 +180,7 @@ class Region:
         A symbol of weight E / Z moves o by about E / Z (x - o).
         """
         # only an order of importance comes of it: no item is refused here
+        # below, the quotient could overflow
         low = np.maximum(self.low[item], 1e-290)
         weight: Array = self.attention.weights[self.items.groups[item]] / low  # [S, H]
         moved = self.view.x.mid - self.centre[item]  # [S, H, width]
@@ -206,8 +216,12 @@ class Region:
         low, high = np.zeros((2, *shape))
         wanted = np.ones(shape, dtype=bool)
         shared = directions.shape[0] == 1
+        # shape[1] is K, directions.shape[3] the width: so many axes are
+        # asked instead of K directions
         if offsets is not None and shared and self.unit and shape[1] > _BOXED * directions.shape[3]:
             low, high = self._boxed(directions[0])
+            # a box that shows the sign says enough: `Mlp` asks for the
+            # sign of pre-activations alone
             wanted = ~((low + offsets >= 0) | (high + offsets <= 0))
         exact = [self._of_head(h, directions[:, :, h], wanted) for h in range(self.n_heads)]
         low[wanted], high[wanted] = np.sum(exact, axis=0)
@@ -229,6 +243,7 @@ class Region:
             reach = np.maximum(top - middle, middle - bottom) @ abs(parts).T
             # what the axes leave of a direction is bounded by sizes alone
             reach += abs(d - parts @ axes) @ largest
+            # D · u, times u, their sum, and the sums with the ranges: four sums over the width
             lost = gamma(4 * len(axes) + 20) * ((abs(d) + abs(parts) @ abs(axes)) @ largest)
             value, reach = middle @ parts.T, reach * (1 + 1e-9) + lost
             low, high = low + (value - reach), high + (value + reach)
@@ -243,6 +258,7 @@ class Region:
         found = np.empty((2, *wanted.shape))
         column, which = np.nonzero(wanted.T)
         x = self.view.x.mid[:, head]
+        # no graph is without emissions
         step = max(1, _MOST_NUMBERS // len(self.attention.graph.option))
         for start in range(0, len(which), step):
             self.attention.deadline.check()
@@ -260,6 +276,7 @@ class Region:
         """Ranges of D · o on B items, each of its D [B, width], given D · x of symbols, [S, B]."""
         attention, some = self.attention, self.items.take(items)
         mine, base = some.groups, self.base[items, head]
+        # any number is right; rounding of t itself is therefore no error
         t = (d * self.centre[items, head]).sum(1)  # [B]
         # costs of symbols, [S, B]: E (D · x - t ω), where ω is 1 or base · x
         costs = dx - t * (1.0 if self.unit else self.view.x.mid[:, head] @ base.T)
@@ -277,6 +294,7 @@ class Region:
         size = abs(d) @ largest + abs(t) * (abs(base) @ largest + self.unit)
         lost = attention.relative_error(mine, head) * size
         lost += abs(d) @ error + abs(t) * (abs(base) @ error)
+        # the quotient, the sum with t, less the slack, and H heads summed up: H + 3; 13 to spare
         rounding = (16 + self.n_heads) * UNIT * (abs(t) + abs(down) + abs(up))
         slack = ratio * lost * (1 + 1e-6) + rounding + 1e-300
         return t + down - slack, t + up + slack

@@ -96,6 +96,7 @@ class Search:
         with contextlib.suppress(OutOfTime):
             counts = count_paths(self.graph, groups)
         # a group may have lost all its strings to the budgets
+        # -∞: nothing is proved of any group yet
         self.open = [
             Part(-math.inf, next(self._numbers), group, None, every, count)
             for group, count in enumerate(counts.tolist())
@@ -167,6 +168,7 @@ class Search:
 
     def _guess(self) -> None:
         """Run the strings that a first-order expansion thinks worst, for a good first incumbent."""
+        # four batches at once: a guess takes no ranges, so that more parts share the calls of numpy
         for parts in (self.open[i : i + 4 * _BATCH] for i in range(0, len(self.open), 4 * _BATCH)):
             items = self._items(parts)
             paths = self._centres(items)
@@ -223,6 +225,7 @@ class Search:
             improve(parts, values)
             order, some = readout.at_centre(among).min(0).argsort(), _NEAREST
         else:
+            # few: all at once, in any order
             order, some = np.arange(len(rivals)), MANY
         counts = np.array([part.count for part in parts])
         while True:
@@ -244,6 +247,8 @@ class Search:
             else:
                 self._narrow(part, rivals[mine[index]], values[index, mine[index]])
                 whole = np.isin(part.rivals, rivals[asked]).all()
+                # what `least` says nothing of could be below on other strings
+                # than those that are listed
                 if not (whole and self._list(least, index, threshold, part.rivals)):
                     self._split(part, region, index)
 
@@ -292,7 +297,9 @@ class Search:
         if not least.finite[item]:
             return False
         negative = least.negative(item)
+        # again, for these columns: `least` keeps no paths
         swept = least.columns.take(negative).swept()
+        # strings that are not listed are at the threshold at least: the linear bound says so
         lower = threshold
         for index, column in enumerate(negative):
             paths = enumerate_below(swept, index, float(least.threshold[column]), self.most_listed)
@@ -320,6 +327,7 @@ class Search:
         costs = emission_costs(
             self.graph, np.zeros((len(self.graph.symbols.tokens), 1)), items.groups, items.allowed
         )
+        # 10⁹: no limit, for how many there may be was decided before (`Work.most_run`)
         paths = enumerate_below(
             sweep(self.graph, costs), 0, math.inf, 10**9, self.attention.deadline
         )
@@ -336,6 +344,7 @@ class Search:
         counts = count_paths(self.graph, groups, np.stack(halves, axis=1))
         for allowed, count in zip(halves, counts.tolist(), strict=True):
             if count:  # empty ones need nothing
+                # heaps compare numbers where bounds are equal: older parts first
                 number = next(self._numbers)
                 self._keep(Part(part.bound, number, part.group, allowed, part.rivals, count))
 

@@ -29,13 +29,17 @@ from tl_dyck.reading.activations import ACTIVATIONS
 
 Singles = NDArray[np.float32]
 
+# A length of d numbers in single precision is off by (d + 2) / 2 · 2⁻²⁴:
+# 1e-3 covers d up to 30,000.
 _GROW = 1 + 1e-3  # what bounds lose themselves, lengths in single precision among them
 _LEAST_WEIGHT = 1e-25  # below such a denominator, single precision may have lost some weights
+# Strings at a time: with few tens of numbers each they stay in a core's cache.
 _ROWS = 1024
 
 
 def _gamma(n: int) -> float:
     """γ_n of single precision, and of one more rounding, of the weight."""
+    # n of the product; weight and bias rounded to single, the bias added: 3; 5 to spare
     return gamma(n + 8, SINGLE)
 
 
@@ -49,6 +53,7 @@ class Rounded(NamedTuple):
     def length(self) -> Array:
         """[B]: |v|, from above."""
         length: Array = np.sqrt(np.einsum("ij,ij->i", self.mid, self.mid), dtype=np.float64)
+        # a square below 1.2e-38 is lost: of up to 8,000 numbers no more than 1e-17 of length
         return length * _GROW + 1e-17  # squares may underflow
 
     def plus(self, other: Rounded) -> Rounded:
@@ -61,11 +66,13 @@ class Rounded(NamedTuple):
         d = self.mid.shape[1]
         x = self.mid.astype(np.float64)
         x -= x.mean(1, keepdims=True)
+        # in float64: the mean and the difference, d + 1; the divisor, d + 3; the quotient
         error = self.error + gamma(2 * d + 20) * self.length
         sigma = np.sqrt(np.einsum("ij,ij->i", x, x) / d + eps)
         x /= sigma[:, None]
         # σ changes by no more than |v' - v| / √d on the way from v' to v
         least = np.maximum(sigma * (1 - 1e-9) - error / d**0.5, eps**0.5)
+        # |x| ≤ √d, and rounding to single is off by u of it; twice that covers the quotient's own
         return Rounded(x.astype(np.float32), error / least * _GROW + 2 * SINGLE * d**0.5)
 
     def activated(self, name: str) -> Rounded:
@@ -89,13 +96,19 @@ class Layer:
     def __init__(self, weight: Array, bias: Array, lost: float = 0.0) -> None:
         self.weight, self.bias = weight.astype(np.float32), bias.astype(np.float32)
         self.gamma = _gamma(len(weight))
+        # 1e-28 and 1e-25: what underflows in single is below 1.2e-38 a product, and these are
+        # multiplied by γ ≥ 5e-7 before they are added
         self.size = float(np.linalg.norm(weight)) * _GROW + 1e-28
         self.offset = float(np.linalg.norm(bias)) * _GROW + lost / self.gamma + 1e-25
         # (Σ σ^32)^(1/32) ≥ the largest singular value σ, from the smaller of W Wᵀ and Wᵀ W
         gram = weight @ weight.T if weight.shape[0] < weight.shape[1] else weight.T @ weight
         scale = max(float(np.linalg.norm(gram)), 1e-300)
+        # Relative to the largest eigenvalue, errors of the Gram matrix of m rows grow to 8 m γ at
+        # most, far below the 1.6 % that `_GROW` leaves after a 16th root.
         power = np.linalg.matrix_power(gram / scale, 8)  # three squarings, each off by γ at most
         largest = float(np.linalg.norm(power)) + 8 * gamma(len(gram))
+        # the norm of the 8th power of W Wᵀ is √(Σ σ^32): its 8th root, then
+        # the root, is (Σ σ^32)^(1/32)
         self.stretch = (largest ** (1 / 8) * scale) ** 0.5 * _GROW
 
     def __call__(self, v: Rounded) -> Rounded:
@@ -109,6 +122,7 @@ class Layer:
 
 def _ended(n: Singles, error: Array) -> Singles:
     """Rounded of n with what is multiplied by constants, and by what an error of length 1 costs."""
+    # the last two rows of `_objectives` are constants, and minus what an error costs
     ends = np.stack([np.ones(len(error)), error], axis=1).astype(np.float32)
     return np.concatenate([n, ends], axis=1)
 
@@ -145,6 +159,7 @@ class SingleRun:
         lost = 0.0
         if network.config.ln2 == "ln":  # (n * scale + shift) W + b = n (scale * W) + (shift W + b)
             scale, shift = network.weight("ln2_w").mid, network.weight("ln2_b").mid
+            # shift W in float64 is off by γ_d |shift| |W|: 1e-9 covers any width
             lost = 1e-9 * float(np.linalg.norm(shift) * np.linalg.norm(w_in))
             w_in, b_in = scale[:, None] * w_in, shift @ w_in + b_in
         out = Layer(network.weight("W_out").mid, network.weight("b_out").mid)
@@ -170,11 +185,14 @@ class SingleRun:
             piece = slice(start, start + _ROWS)
             n = self._read(self._attended(number[piece], sums), r)
             # 1 times the constants, and |n' - n| times the lengths, are subtracted in the product
+            # 2: the constants' column, and that of errors
             lost = _gamma(n.mid.shape[1] + 2)
             error = n.error + lost * n.length
             # n · w ≥ mean · w - |n - mean| |w|: rivals that are far on all rows are not multiplied
+            # any vector would do as the mean; its error is not used
             mean = Rounded(n.mid.mean(0, keepdims=True), error[:1])
             away = Rounded(n.mid - mean.mid, error).length + error
+            # the product with the mean is rounded as well: γ |mean| |w|
             reach = away.max(keepdims=True) + 2 * lost * mean.length
             far = (_ended(mean.mid, reach) @ objectives)[0]
             near = np.flatnonzero(~(far >= enough))
@@ -204,7 +222,11 @@ class SingleRun:
         both = times @ of_symbols
         z = both[:, :-heads].reshape(len(number), heads, -1) / both[:, -heads:, None]
         largest, error = self.table.largest_value, self.table.value_error
+        # N and Z are sums of L terms, rounded to single first; the quotient;
+        # 1e-9 is for float64 before
         relative = relative + 4 * _gamma(number.shape[1]) + 1e-9
+        # + 1: products E v that underflow lose L · 1.2e-38 over a denominator
+        # above 1e-25, less than 1e-9
         lost = float(np.linalg.norm(relative[:, None] * (largest + 1) + error)) * _GROW
         seen = both[:, -heads:].min(1) > _LEAST_WEIGHT
         return Rounded(z.reshape(len(number), -1), np.where(seen, lost, np.inf))
@@ -225,8 +247,10 @@ class SingleRun:
     def _objectives(self) -> Singles:
         """[d + 2, K]: weights, constants, and what an error of length 1 costs."""
         weight, bias = self.network.objectives_of_normed(self.unembedding)
+        # as in `lower`, where n.error has γ |n| already: so |δw| / γ is multiplied by at least |n|
         lost = _gamma(len(weight.mid) + 2)
         length = np.linalg.norm(weight.mid, axis=0) + np.linalg.norm(weight.rad, axis=0) / lost
         constant = bias.mid - (bias.rad + lost * abs(bias.mid) + 1e-25)
+        # 8 γ: these columns are rounded to single, and so is the error that they are multiplied by
         ends = np.stack([constant, -(1 + 8 * lost) * (length + 1e-25)])
         return np.concatenate([weight.mid, ends]).astype(np.float32)

@@ -58,9 +58,11 @@ class Brancher:
         spread = choices.T @ (vectors**2).sum(1) / number - (mean**2).sum(1)
         step = int(np.where(open_steps, spread, -np.inf).argmax())
         here = np.flatnonzero(choices[:, step])
+        # [0] is U: how far each lies along the direction of most variance, the first column
         along = np.linalg.svd(vectors[here] - mean[step], full_matrices=False)[0][:, 0]
         side = along > (along.min() + along.max()) / 2
         if not 0 < side.sum() < len(here):  # they differ in nothing, or in no number
+            # one option against the rest: both halves are smaller, so that the search ends
             side = np.arange(len(here)) == 0
         return self._parted(allowed, here, here[side])
 

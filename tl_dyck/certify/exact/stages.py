@@ -79,6 +79,7 @@ class Lifted(Stage):
     def __init__(self, region: Region, lift: tuple[Ball, Ball] | None, *, exact: bool) -> None:
         self.region, self.lift, self.exact = region, lift, exact
         self.is_centred = lift is None
+        # there is one head in the projective view: index 0
         if lift is None:
             self.centre = region.centre[:, 0]
             self.size = region.output_size
@@ -140,6 +141,7 @@ class Shifted(Stage):
 
     def _rest(self, f: Functional) -> Functional:
         """The functional of y: coef · m + const = coef · y + (const + coef · r)."""
+        # coef · r alone: what is constant is added once, below
         r = Functional(f.coef, 0 * f.const, f.slack).at(self.r.mid)
         coef = abs(f.coef)
         # coef · r is off by r's own error and by γ_d Σ |coef| |r|
@@ -173,6 +175,7 @@ class SquareRange:
             if stage.is_centred
             else stage.centre - stage.centre.mean(-1, keepdims=True)
         )
+        # a difference (of which the square has two), a square, d sums and the last product: d + 4
         grow = 1 + gamma(d + 20)
         # |P v - c|² ≤ Σ_j max (high_j - c_j, c_j - low_j)²
         reach = np.maximum(high - self.centre, self.centre - low)
@@ -184,7 +187,11 @@ class SquareRange:
         # the tangent: min 2 c · P v - |c|² ≤ q ≤ max 2 c · P v - |c|² + spread; the better of the
         # two is kept
         along = stage.ranges(projected(stage, self.tangent))
+        # |c|² itself is off by γ_(d + 1), and tangents on strings within the spread are at
+        # most 3 |c|² + spread: three roundings of that are 9 u of |c|² and, of the
+        # spread, less than it grows by
         slack = gamma(d + 20) * 3 * self.square
+        # [:, 0]: the tangent is one functional an item
         self.low = np.maximum((least**2).sum(-1) / grow, along[0][:, 0] - self.square - slack).clip(
             0
         )
@@ -231,6 +238,7 @@ class Normed(Stage):
 
         def s(square: Array) -> Array:
             with np.errstate(divide="ignore"):
+                # a product, a sum, a root and a quotient: 3 u, a root halving what is under it
                 value: Array = 1 / np.maximum(np.sqrt(square * factor + eps), floor)
             return value
 
@@ -239,6 +247,8 @@ class Normed(Stage):
         steep = np.sqrt(at * factor + eps) > floor
         # ds/dq = -f/2 (f q + eps)^(-3/2) = -f s³/2, and 0 where the floor holds
         self.slope = np.where(steep, -0.5 * factor * self.s0**3, 0.0)
+        # Below the kink s is 1 / floor and the rest grows with q; above, s is convex, so that its
+        # rest is least where the tangent touches and largest at an end.
         # s - slope·q is monotone or convex between these points (q = kink: where the floor ends;
         # at: the tangent's)
         kink = np.clip((floor**2 - eps) / factor, q.low, q.high)
@@ -246,9 +256,12 @@ class Normed(Stage):
         rest = (
             s(points) - self.slope * points
         )  # [4, I]: slope·q + rest_low ≤ s ≤ slope·q + rest_high
+        # s is off by 3 u, the product and the difference by 1 u each, the kink by 3 u of itself,
+        # which moves slope·q by as much; a slope that is off moves the least in second order alone
         slack = 32 * UNIT * (s(points) + abs(self.slope * points)).max(0)
         self.rest_low, self.rest_high = rest.min(0) - slack, rest.max(0) + slack
         # s falls as q grows
+        # 3 u of s and 1 of this product
         self.low, self.high = s(q.high) * (1 - 8 * UNIT), s(q.low) * (1 + 8 * UNIT)
         self.centre = q.centre * self.s0[:, None]
         bound = np.sqrt(1 / factor) * (1 + 1e-9)  # |n| ≤ 1/√factor
@@ -262,6 +275,7 @@ class Normed(Stage):
         # s z with 0 < s_low ≤ s ≤ s_high: which end of s is worse depends on the sign of z
         low = np.where(z_low >= 0, z_low * s_low, z_low * s_high)
         high = np.where(z_high >= 0, z_high * s_high, z_high * s_low)
+        # `ulp` of two terms is γ_8: a product, a sum, a difference
         slack = f.slack + ulp(low, f.const) + ulp(high, f.const)
         return low + f.const - slack, high + f.const + slack
 
@@ -289,7 +303,10 @@ class Normed(Stage):
             np.minimum(tilt, 0) * q.spread[:, None],
             rest,
             -s0 * z0,
+            # two differences and a product: 3 u
             -product * (1 + 8 * UNIT),
+            # so was z₀ slope, by u: of q ≤ 2 |c|² + 2 |P v - c|², the latter is u
+            # of what the tangent leaves
             -gamma(q.centre.shape[-1] + 8) * abs(tilt) * q.square[:, None],  # |c|² was rounded
         )
         return inner.lower(g)

@@ -106,6 +106,7 @@ class SymbolTable:
     @cached_property
     def _key_lengths(self) -> tuple[Array, Array]:
         """[H] twice: the largest |key| of any symbol, and its largest error."""
+        # to the nearest: the 1e-6 in `scores` covers it
         mid, rad = (np.sqrt((part**2).sum(-1)).max(0) for part in self.key)
         return mid, rad
 
@@ -141,7 +142,9 @@ class SymbolTable:
         # largest
         q, e_q = (np.sqrt((part**2).sum(-1)) for part in query)
         k, e_k = self._key_lengths
+        # e of the product and 1 of the quotient; 5 to spare
         error: Array = q * e_k + e_q * (k + e_k) + gamma(query.mid.shape[-1] + 6) * q * k
+        # the lengths above are off by (e + 3) / 2 roundings: 1e-6 covers widths up to 10⁹
         error = error / scale * (1 + 1e-6)
         if self.numbers.config.beyond:
             scores, error = self._adjusted(scores, error, states)
@@ -169,16 +172,21 @@ class SymbolTable:
             assert ahead is not None
             assert behind is not None
             table = self.numbers.weight("W_near").mid
+            # as if each score met the largest entry
             most[:] += abs(table).max(0)
+            # a symbol behind the query has a negative distance, which would index from the end
             rows: Array = table[np.maximum(ahead[:, None] - behind, 0)]
             return rows
 
+        # u of s / c, whose slope is at most 1; 8 u of tanh (4 ulp), which is no larger than s / c;
+        # u of the product and u of the sum: 11 u, and 16 are allowed for
         found: Array = adjusted(config, scores, np.tanh, near)
         # of the quotient, tanh (4 ulp), the product and the sum
         return found, error + 16 * UNIT * most
 
     def scored(self, last: IntArray) -> tuple[IntArray, Array, Array]:
         """Scores as above, of some symbols [B] at least; and which row is that of each, [B]."""
+        # [0][0]: the queries that are kept
         if not self._kept or not np.isin(last, self._kept[0][0]).all():
             self.scores(np.unique(last))
         queries, scores, error = self._kept[0]

@@ -55,7 +55,8 @@ class Weights:
     @cached_property
     def lengths(self) -> Array:
         """[logits]: |w| of each column, from above."""
-        lengths: Array = np.sqrt((self.weight**2).sum(0)) * (1 + 1e-9)
+        # as `balls.length` of columns, without turning so large a matrix
+        lengths: Array = np.sqrt((self.weight**2).sum(0)) * (1 + 1e-9) + 1e-150
         return lengths
 
     @cached_property
@@ -151,13 +152,16 @@ class Unembedding:
 
     def least(self, n: Ball) -> LeastValues:
         """The least objective for each row of what the unembedding reads, [B, d_model]."""
+        # rows of `LeastValues`, in the order of its fields
         least = LeastValues(*np.empty((3, len(n.mid))))
+        # 1 more: never a division by 0
         step = max(1, _MOST_NUMBERS // (len(self) + 1))
         for start in range(0, len(n.mid), step):
             piece = slice(start, start + step)
             values = self._near(n.at(piece)).values(n.at(piece))
-            least.lower[piece] = (values.mid - values.rad).min(1)
-            least.upper[piece] = (values.mid + values.rad).min(1)
+            # the least of the rounded ends is the rounded least end: the next float is beyond it
+            least.lower[piece] = np.nextafter((values.mid - values.rad).min(1), -np.inf)
+            least.upper[piece] = np.nextafter((values.mid + values.rad).min(1), np.inf)
             # a ball is two radii wide
             least.rounding[piece] = 2 * values.rad.max(1)
         return least
@@ -168,6 +172,7 @@ class Unembedding:
         A product of matrices takes half the time in it. What it gives is off by no more than e, so
         that an objective that is more than 2 e above the least is above another on every string.
         """
+        # for one string the product is no longer what takes the time
         if len(self) <= MANY or len(n.mid) == 1:
             return self
         used, objectives, lengths, constants = self._logits
@@ -177,6 +182,8 @@ class Unembedding:
             values = objectives.values(logits)
         # as in `_many`, of other rounding: n and w are rounded too, and may underflow
         d, largest, constant = n.mid.shape[1], lengths.max(), constants.max()
+        # n and w rounded (2), d of the product, the bias rounded and added (2), the difference (1):
+        # d + 5 roundings of 2⁻²⁴; the offset is added in float64
         relative = gamma(d + 8, SINGLE)
         error = length(n.rad + relative * abs(n.mid)) * largest + relative * constant
         # what underflows in float32 is below 1.2e-38, in each of d products

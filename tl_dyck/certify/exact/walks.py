@@ -53,6 +53,7 @@ class Walks:
         machine, state = network.machine, network.machine.start_state
         for token in network.prefix:
             state = int(machine.next_state(state, token))
+        # one pair: the automaton begins in state 0
         return cls(network, after, [np.array([[0], [state]])], [])
 
     def extend(self, length: int) -> None:
@@ -62,6 +63,7 @@ class Walks:
             SpaceTooLargeError: there are too many pairs of states.
         """
         while len(self.then) < length:
+            # row 0 is the automaton's, row 1 the network's
             state, carried = self.levels[-1]
             if sum(level.shape[1] for level in self.levels) > _MOST_PAIRS:
                 raise SpaceTooLargeError(
@@ -92,12 +94,17 @@ class Walks:
             SpaceTooLargeError: see `extend`.
         """
         self.extend(length)
+        # [0]: the automaton's state alone decides
         final = accepts[self.levels[length][0]]
+        # one class of ends: after them nothing follows
         classes, below = np.where(final, 0, _NONE), []
         for level in reversed(range(length)):
             after = np.append(classes, _NONE)[self.then[level]]  # -1 is the last
+            # [1]: the network's state; 0 where nothing leads on, so that equal rows look equal
             moved = np.where(after >= 0, self.levels[level + 1][1][self.then[level]], 0)
             alive: BoolArray = np.asarray((after >= 0).any(1))
+            # states of equal rows may be followed by the same, and give it
+            # the same symbols: one class
             both = np.concatenate([after, moved], axis=1)[alive]
             rows, which = np.unique(both, axis=0, return_inverse=True)
             classes = np.full(len(alive), _NONE)
@@ -134,6 +141,7 @@ class _Level(NamedTuple):
         )
         members = np.zeros((len(source), symbol.shape[1]), dtype=bool)
         members[arc, which] = True
+        # arcs with the same symbols share a bundle; packed, rows are an eighth as long to compare
         sets, bundle = np.unique(np.packbits(members, axis=1), axis=0, return_inverse=True)
         unpacked = np.unpackbits(sets, axis=1, count=symbol.shape[1]).astype(bool)
         return cls(symbol, source, target, bundle.ravel(), unpacked)
@@ -145,11 +153,13 @@ def _laid_out(network: Network, classes: list[tuple[IntArray, ...]]) -> StringGr
     levels = [_Level.of(*each, last=at == length - 1) for at, each in enumerate(classes)]
     before = np.stack([prefix.numpy(), network.machine.states(prefix[None])[0].numpy()])
     symbols, index = unique_columns(np.concatenate([before, *(each.symbol for each in levels)], 1))
+    # symbols of BOS, then of each level
     ends = np.cumsum([before.shape[1], *(each.symbol.shape[1] for each in levels)])
     emits = np.split(index, ends[:-1])
     # nodes: the classes of each level, the end, and what comes before BOS
     first = np.cumsum([0, *(len(after) for after, _ in classes)])
     end, zero = int(first[-1]), np.zeros(1, dtype=np.int64)
+    # 1: every emission is one symbol
     draft = Draft(1, symbols.shape[1])
     if len(prefix):
         row = emits[0][:, None], zero, (zero + end + 1, zero, zero)
@@ -157,6 +167,8 @@ def _laid_out(network: Network, classes: list[tuple[IntArray, ...]]) -> StringGr
     for at, (level, emit, end_before) in enumerate(zip(levels, emits[1:], ends, strict=False)):
         last = at == length - 1
         bundle, symbol = np.nonzero(level.members)
+        # after the last token a class is the symbol, by which strings are
+        # grouped: all end in one node
         target = np.full(len(level.source), end) if last else level.target + first[at + 1]
         arcs = level.source + first[at], target, level.bundle
         # options are the symbols behind BOS, counted through all levels

@@ -57,13 +57,16 @@ def worth_running(network: Network, lattice: Lattice, n_objectives: int) -> bool
     followed = network.below is not None or config.state != "none"
     # twice for states, twice for a search's guesses
     laid_out = _LAID_OUT * (1 + followed) * (2 - is_linear(network))
+    # row 1: the target
     ends = np.flatnonzero(lattice.table[1] == lattice.last_level)
+    # as many last tokens, as many groups to bound
     last = {lattice.options[i].emits[-1:] for i in ends.tolist()}
     # additions and comparisons of a column: emissions, and arcs of every node
     # rough constants of `Work._costs`, without a graph to count: two arcs a node, 4 each
     costs = 3 * len(lattice.options) + 8 * lattice.n_codes * lattice.last_level
     coordinates = 0 if is_linear(network) else hidden + config.d_model
     bound = _CALLS + _SWEPT * coordinates * config.n_heads * costs
+    # 0 coordinates: a linear readout needs no ranges, and a column costs next to nothing
     return count * each <= laid_out + len(last) * bound * (coordinates > 0)
 
 
@@ -112,6 +115,7 @@ class Work:
     def to_run(self, n_objectives: int) -> int:
         """One string."""
         length = len(self.graph.level_nodes)
+        # with fewer objectives `SingleRun` does not pay
         single = n_objectives > MANY and is_plain(self.network)
         return _running(self.network, length, n_objectives, single=single)
 
@@ -145,6 +149,7 @@ class Work:
 
     @property
     def _costs(self) -> int:
+        # an emission is taken, added and compared (3), an arc twice taken, added, compared (4)
         return 3 * len(self.graph.option) + 4 * len(self.graph.arc_source)
 
 

@@ -69,11 +69,13 @@ class Anytime:
     def decide(self, until: str) -> None:
         """Find out what is asked for, in time."""
         order = UNTIL.index(until)
+        # "refuted" (0) needs the pass of signs as well: what no try finds, bounds may
         passes = (self._try, self._signs, self._margins, self._count)[: max(order, 1) + 1]
         for done, each in enumerate(passes):
             if self.deadline.passed or (until == "refuted" and self.is_refuted):
                 break
             each(first=until == "refuted")
+            # one more than the passes: what is bounded at the end counts as one
             self.tell((done + 1) / (len(passes) + 1))
         self._bound()
         self.tell(1.0)
@@ -96,6 +98,8 @@ class Anytime:
         if length in self.counts:
             return self.counts[length]
         of = self.known[length].values()
+        # at least one string is wrong of each answer that is refuted; at
+        # most all of those not proved
         doubtful = sum(self.numbers[length][each.answer] for each in of if not each.low > 0)
         return Losing(sum(each.high < 0 for each in of), doubtful)
 
@@ -105,10 +109,12 @@ class Anytime:
         """Look for errors: among strings that are run, and at some lengths by bounds."""
         self.attempts.draw()
         self._see_attempts()
+        # of one length the next pass asks no other question first
         if self.is_refuted or len(self.known) < 2:
             return
         lengths = list(self.known)
         places = np.linspace(0, len(lengths) - 1, _PROBED).round().astype(int)
+        # a second in all
         seconds = 1.0 / _PROBED
         for length in sorted({lengths[place] for place in places.tolist()}):
             self._ask(length, seconds, decide=True)

@@ -62,6 +62,7 @@ class Attempts:
         self.worst: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {}
         self.strings_run = 0
         self._asked = np.zeros(asking.longest + 1, dtype=bool)
+        # index n: whether something is asked after n symbols
         self._asked[[length for length in lengths if asking.numbers[length]]] = True
         self._longest = int(np.flatnonzero(self._asked).max(initial=0))
         self._whole = asking.task.places is not None  # strings are drawn whole, and not cut
@@ -70,6 +71,7 @@ class Attempts:
     def wrong(self) -> tuple[int, ...] | None:
         """The shortest wrong string; of these the one with the least margin."""
         lost = [(len(string), margin, string) for margin, string in self.worst.values()]
+        # tuples compare by length, then by margin
         return min((each for each in lost if each[1] < 0), default=(0, 0.0, None))[2]
 
     def draw(self) -> None:
@@ -98,6 +100,7 @@ class Attempts:
 
     def _drawn(self) -> Iterator[Tokens]:
         after, chain = self.asking.strings.after, self.asking.strings.chain
+        # the same strings for the same question
         generator = np.random.default_rng(0)
         most = self.asking.task.train_lengths[0] if self._whole else self._longest
         short = _every(after, most)
@@ -108,8 +111,10 @@ class Attempts:
         alive = _alive(after, most)
         longest = int(np.flatnonzero(alive[:, 0]).max())
         targets = np.array([most]) if self._whole else np.flatnonzero(alive[:, 0] & self._asked)
+        # 0 last: uniform walks find least
         for stays in _STAYS[1:] + _STAYS[:1]:
             ends = generator.choice(targets, _WALKS) if len(targets) else np.array([longest])
+            # half as long as possible, half of any length
             ends[: len(ends) // 2] = longest
             yield _walks(after, alive, ends, stays, generator)
         if chain is not None:
@@ -123,7 +128,9 @@ class Attempts:
         strings = strings if places is None else as_written(places, strings)[:, : self._longest]
         length = strings.shape[1]
         config = self.asking.margins(self._longest).network.config
+        # of each position: logits, scores of each head, and the stream
         width = config.d_vocab_out + config.n_heads * length + config.d_model
+        # 512: no batch takes so long that a time limit is missed by much
         step = max(1, min(512, _MOST_NUMBERS // ((length + 1) * width)))
         for start in range(0, len(strings), step):
             some = strings[start : start + step]
@@ -133,6 +140,7 @@ class Attempts:
 
     def _judge(self, strings: Tokens) -> None:
         """Note the least margin of each length and answer."""
+        # the shortest string that the model answers: empty only with BOS
         length, first = strings.shape[1], int(self.runner.bos is None)
         if first > length:
             return
@@ -180,6 +188,7 @@ def _every(after: IntArray, longest: int) -> Tokens:
 
 def _alive(after: IntArray, longest: int) -> BoolArray:
     """[longest + 1, states + 1] whether so many symbols can follow a state; the last is none."""
+    # the last column is that of NOTHING = -1, by which what cannot follow is looked up
     alive = np.zeros((longest + 1, len(after) + 1), dtype=bool)
     alive[0, :-1] = True
     for left in range(longest):
@@ -195,6 +204,7 @@ def _walks(
     state, last = np.zeros(len(ends), dtype=np.int64), np.full(len(ends), -1)
     each = np.arange(len(ends))
     for at in range(strings.shape[1]):
+        # how many symbols are still to follow the one that is chosen now
         left = np.maximum(ends - at - 1, 0)
         may = alive[left[:, None], after[state]] & (at < ends)[:, None]
         weight = generator.random(may.shape) * may

@@ -131,6 +131,7 @@ def _verdict(
     if deadline.passed:
         return "open", f"not all was decided in time: length {first.length} and others were not"
     low, high = first.margin or margin
+    # a word for the reason; the bounds themselves are told beside it
     why = "a tie, or nearly so" if high - low < 1e-6 * max(1.0, abs(high)) else "too many parts"
     return "open", f"{why}: at length {first.length} the least margin is in [{low:.3g}, {high:.3g}]"
 

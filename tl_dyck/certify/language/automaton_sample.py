@@ -57,6 +57,7 @@ def judge_of(
                 several = [tuple(each) for each in rows.tolist()]
                 least = margins.network.least_of(several, margins.objectives(int(answer)))
                 wrong += int((least.upper < 0).sum())
+                # an enclosure that holds 0 says neither
                 doubtful += int(((least.lower <= 0) & (least.upper >= 0)).sum())
             return wrong, doubtful
 

@@ -71,6 +71,8 @@ class Boxes:
         bottom = pre - spread + np.minimum(form.s, 0) * excess[:, None]
         ceiling = pre + spread + np.maximum(form.s, 0) * excess[:, None]
         unsettled = (bottom < 0) & (ceiling > 0)
+        # slope 1 of units that are on all over the box; of the rest 0, and the
+        # unsettled are overwritten
         on = (bottom >= 0).astype(float)
         # settled units are linear: slope 1 if on, 0 if off
         chord = np.divide(ceiling, ceiling - bottom, out=on.copy(), where=unsettled)
@@ -78,15 +80,18 @@ class Boxes:
         below = np.where(unsettled & (ceiling > -bottom), 1.0, on)
         # the chord is 0 at `bottom`
         offset = np.where(unsettled, -chord * bottom, 0.0)
+        # V > 0: below the ReLU lies a line through 0, which has no offset
         constant = extended @ form.direct + (below * pre) @ self._up
         # where V < 0, V relu ≥ V chord
         constant += (chord * pre + offset) @ self._down
         slopes = below[:, :, None] * self._up + chord[:, :, None] * self._down  # [n, H, K]
         per_rho = form.c + np.einsum("nhk,h->nk", slopes, form.s)
         linear = np.einsum("nhk,hi->nki", slopes, self._beta, optimize=True)
+        # α itself, and what moves with ρ along its tangent
         linear += self._alpha + per_rho[:, :, None] * slope[:, None, :]
         parts = abs(linear) * radius[:, None, :]
         # a linear function is least at a corner: minus |slope| · radius of each kind
+        # ρ exceeds its tangent by a number in [0, e]: only a negative factor lowers the bound by it
         bound = constant - parts.sum(2) + np.minimum(per_rho, 0) * excess[:, None]
         bound -= rounding[:, None]
         loose = np.where(unsettled, self._weight, 0.0)
@@ -113,6 +118,7 @@ class Boxes:
         rho = np.sqrt(np.einsum("ni,ni->n", u, u))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             slope = (u @ self._root.T) / rho[:, None]
+            # |Σ δ_i u_i|², at most; e is that over 2 ρ(c)
             excess = np.einsum("ni,ij,nj->n", radius, self._products, radius, optimize=True)
             # rounded up, as `least` is rounded down: 1e-6 and 1e-7 are room, and make no box
             # undecided
@@ -126,6 +132,7 @@ class Boxes:
             rounding = 8 * error + 1e-12 * form.per_error * excess
         # the floor C Z is largest at the top
         known = (least > form.floor * (top @ form.z) * (1 + 1e-6)) & np.isfinite(rounding)
+        # the 1e-7 and 1e-6 above hold if ρ is known as well as this
         known &= (rho > 0) & (rho_error < 1e-7 * least)
         slope, excess = np.where(known[:, None], slope, 0.0), np.where(known, excess, 0.0)
         return rho, slope, excess, np.where(known, rounding, np.inf)
@@ -139,6 +146,7 @@ def _apart(root: Array) -> Array:
     """
     stack, pairs = root[0], root[1:]
     rest = stack - pairs.T @ np.linalg.lstsq(pairs.T, stack, rcond=None)[0]
+    # `lstsq` need not be exact: any w serves, `along` is computed from the one that is found
     size = float(np.sqrt(rest @ rest))
     # the stack lies in the span of the pairs, up to rounding: nothing is left that they cannot
     # cancel
@@ -146,6 +154,8 @@ def _apart(root: Array) -> Array:
         return np.zeros(len(root))
     # a vector that is no longer than 1 gives a lower bound; one that is longer does not
     along = root @ (rest / (size * (1 + 1e-12)))
+    # a product of as many numbers as there are kinds, γ of 900 of them
     slack = 1e-13 * np.sqrt((root**2).sum(1))
+    # row 0 is the stack, with its sign; of pairs, which are at least 0, the worse sign
     apart: Array = np.concatenate([along[:1], -abs(along[1:])]) - slack
     return apart

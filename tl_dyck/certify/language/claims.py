@@ -24,7 +24,8 @@ from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckDistribution, DyckLanguage, Language
 
 Answer = tuple[Array, Array, Array]
-"""Objectives times a factor, [n, K]; a bound of their errors, [n, 1 or K]; the factor, [n, 1]."""
+"""Objectives times a factor, [n, K]; a bound of their errors, [n, 1 or K]; the factor and a bound
+of its error, [n, 2]."""
 
 CLAIMS = {
     "any_token": "the bracket that closes the top of the stack has the largest logit of all tokens",
@@ -79,8 +80,37 @@ def plain_margins(
         if objectives is None:
             return None
         n = len(each)
-        answers.append((objectives.values(each), np.zeros((n, 1)), np.ones((n, 1))))
+        answers.append((objectives.values(each), np.zeros((n, 1)), np.tile([1.0, 0.0], (n, 1))))
     return known(*claim.margins(ending, answers))
+
+
+_SIGN = 1 - 1e-9
+"""Of a margin whose sign is known, an error is at most so much: it must not hide the sign."""
+
+
+def quotient_error(size: Array, error: Array, factor: Array) -> tuple[Array, Array]:
+    """What quotients of values by a factor are off by, ``[n]``: for the values; for the factor.
+
+    Args:
+        size: of the quotients, ``[n]``.
+        error: of the values, ``[n, 1 or K]``.
+        factor: and a bound of its error, ``[n, 2]``.
+    """
+    divisor, lost = factor.T
+    off = error.max(1) / divisor
+    # |F/ρ - g| ≤ |F - ρ' g| / ρ + |g| |ρ' - ρ| / ρ for the exact ρ', and |g| ≤ (|F/ρ| + off) ρ/ρ'
+    relative = np.where(divisor > lost, lost / (divisor - lost), np.inf)
+    return off, np.where(relative > 0, (size + off) * relative, 0.0)
+
+
+def _signed(least: Array, error: Array, factor: Array) -> tuple[Array, Array]:
+    """Margins whose sign is that of the values, however little is known of the factor."""
+    margin = least / factor[:, 0]
+    size = abs(margin)
+    off, more = quotient_error(size, error, factor)
+    # less than the margin where the sign is known, but never less than the values are off by
+    held = np.maximum(np.minimum(off + more, size * _SIGN), off)
+    return margin, np.where(size > off, held, off + more)
 
 
 def known(margin: Array, error: Array) -> tuple[Array, Array]:
@@ -91,6 +121,7 @@ def known(margin: Array, error: Array) -> tuple[Array, Array]:
 
 def valid_tokens(language: DyckLanguage, ending: Ending) -> list[int]:
     """The tokens that may follow."""
+    # token 2a opens and 2a + 1 closes type a
     opens = list(range(0, 2 * language.n_types, 2)) if ending.depth < language.max_depth else []
     return opens + ([2 * ending.stack[-1] + 1] if ending.stack else [])
 
@@ -118,6 +149,7 @@ class Signs(PrefixClaim):
 
     def speaks_of(self, depth: int) -> bool:
         """Where there is something to win, and someone to lose."""
+        # types do not matter: a stack of type 0 has as many winners and losers as any
         return all(self.pairs(Ending((0,) * depth, None), self.language.d_vocab))
 
     def pairs(self, ending: Ending, d_vocab: int) -> tuple[list[int], list[int]]:
@@ -143,7 +175,7 @@ class Signs(PrefixClaim):
     def margins(self, ending: Ending, answers: list[Answer]) -> tuple[Array, Array]:
         """See the class."""
         ((values, error, factor),) = answers
-        return self.least(ending, values) / factor[:, 0], error.max(1) / factor[:, 0]
+        return _signed(self.least(ending, values), error, factor)
 
     def least(self, ending: Ending, values: Array) -> Array:
         """Min over losers of max over winners; of lower bounds it is a lower bound."""
@@ -174,7 +206,7 @@ class Allowed(PrefixClaim):
     def margins(self, ending: Ending, answers: list[Answer]) -> tuple[Array, Array]:
         """The least distance of a logit from the threshold, negative on its wrong side."""
         ((values, error, factor),) = answers
-        return self.least(ending, values) / factor[:, 0], error.max(1) / factor[:, 0]
+        return _signed(self.least(ending, values), error, factor)
 
     def least(self, ending: Ending, values: Array) -> Array:
         """Min over brackets; of lower bounds it is a lower bound."""
@@ -203,6 +235,7 @@ class NextToken(PrefixClaim):
     def law(self, ending: Ending, d_vocab: int) -> Array:
         """Probabilities of the next token; 0 for tokens that are none of the language's."""
         language = self.distribution.language
+        # the law knows the stack alone: so the shortest prefix that leaves it stands for all
         prefix = torch.tensor([language.bos_token, *(2 * t for t in ending.stack)])
         law = np.zeros(d_vocab)
         # BOS never follows, and a model need not have a logit of it
@@ -213,7 +246,10 @@ class NextToken(PrefixClaim):
         """Epsilon minus the distance."""
         ((values, error, factor),) = answers
         with np.errstate(invalid="ignore", over="ignore"):
-            logits, off = values / factor, error.max(1) / factor[:, 0]
+            logits = values / factor[:, :1]
+            off, more = quotient_error(abs(logits).max(1), error, factor)
+            off = off + more
+            # softmax does not change, and no exponential overflows
             logits = logits - logits.max(1, keepdims=True)
             total = np.log(np.exp(logits).sum(1, keepdims=True))
             law, log_probs = self.law(ending, values.shape[1]), logits - total
@@ -226,7 +262,10 @@ class NextToken(PrefixClaim):
                 size = np.ones(len(distance))
             # logits off by e change a log-probability by at most 2e, and a probability by a factor
             # of at most exp(2e)
+            # of V terms a logarithm or an exponential each (8 u), products, and
+            # their sum: fewer than 64 V
             rounding = 2 * off + 64 * UNIT * values.shape[1] * (abs(logits).max(1) + size)
+            # exp overflows at 709.8; e^700 says that nothing is known as well
             return self.epsilon - distance, np.expm1(np.minimum(2 * rounding, 700.0))
 
 
@@ -248,12 +287,15 @@ class Agreement(PrefixClaim):
         tops: list[NDArray[np.int64]] = []
         gaps, errors = [], []
         for values, error, factor in answers:
+            # ascending: the last two columns
             second, first = np.sort(values, axis=1)[:, -2:].T
             tops.append(values.argmax(1))
             gaps.append((first - second) / factor[:, 0])
+            # twice: a gap is a difference of two logits, both of which may be off
             errors.append(2 * error.max(1) / factor[:, 0])
         gap, same = np.minimum(*gaps), tops[0] == tops[1]
         certain = (gaps[0] > errors[0]) & (gaps[1] > errors[1])
+        # what is claimed is which token is largest: that is certain or not, whatever the gap
         error = np.where(certain, 0.0, np.inf)
         return np.where(same, gap, -gap), error
 

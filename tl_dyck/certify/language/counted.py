@@ -105,6 +105,8 @@ class NetworkSymbols:
         scores = self._scores[query]
         mid = np.exp(scores - scores.max(0))
         # exp(a) for a known up to an error, with 4 ulp, and the rounding of a - max
+        # Of a - max only a is off, by `_score_error`, for the maximum cancels; the difference is
+        # rounded once, to 2 u of the largest: both generously. The last 8 u are the 4 ulp.
         error = np.expm1(2 * self._score_error[query] + 8 * UNIT * self._largest_score) + 8 * UNIT
         return Ball(mid, mid * error)
 
@@ -135,8 +137,8 @@ class Counted:
             rows: (1, m), ``[n, 1 + kinds]``.
 
         Returns:
-            The objectives, ``[n, K]``, a bound of their errors, ``[n, K]``, and 1, ``[n, 1]``: what
-            both were multiplied with.
+            The objectives, ``[n, K]``, a bound of their errors, ``[n, K]``; what both were
+            multiplied with, 1, and its error, 0: ``[n, 2]``.
         """
         n, weight = rows @ self._counts, self._weights
         total = n @ weight.mid
@@ -149,6 +151,7 @@ class Counted:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             # S symbols of 1e-300 each: 1e-290 has room for 10¹⁰
             epsilon = (n @ weight.rad + 1e-290) / total
+            # as in `network.weights_error`
             relative = np.where(epsilon < 0.5, 2 * epsilon / (1 - epsilon), np.inf)
             # N and Z are sums over S symbols, and a quotient follows
             relative += 4 * gamma(weight.mid.shape[0] + 8)
@@ -157,4 +160,4 @@ class Counted:
             shape = (len(n), self._r.mid.shape[1])
             r = Ball(*(np.broadcast_to(part, shape) for part in self._r))
             mid, rad = self._unembedding.values(self._network.readout(r, out))
-        return mid, rad, np.ones((len(n), 1))
+        return mid, rad, np.tile([1.0, 0.0], (len(n), 1))

@@ -180,6 +180,7 @@ def count_all(
         left[list(shell.lengths), shell.depth] += 1
     tally.complete[list(lengths)] = left[list(lengths)] == 0
 
+    # shells are sorted by their longest prefix: the last one has the longest of all
     if waiting and max(waiting[-1].lengths) > _SOUGHT:
         with contextlib.suppress(OutOfTime):
             seek(asked, sorted({n for each in waiting for n in each.lengths}), tally, deadline)
@@ -187,6 +188,7 @@ def count_all(
             return
     # what is told is the share of the work, not of the shells
     costs = np.cumsum([shell.cost(profiles) for shell in waiting], dtype=float)
+    # a generator: a shell is begun when an answer is asked for, so that the loop below can stop it
     answers = _answers(asked, waiting, n_jobs, deadline)
     for shell, done, (part, whole) in zip(waiting, costs.tolist(), answers, strict=False):
         tally.add(part)
@@ -213,6 +215,7 @@ def _answers(
     n_jobs = min(n_jobs, max(1, len(waiting)))
     calls = ((shell, deadline.left) for shell in waiting)
     work = partial(_decided, asked.evaluator)
+    # work that is counted is counted in this process
     if n_jobs == 1 or counts_work() or deadline.left < _START:
         return (work(*call) for call in calls)
     return spread(work, calls, n_jobs)
@@ -260,6 +263,7 @@ def run_all(
                 continue
             number = language.count(length, "prefix")
             left -= number
+            # the empty prefix is one, and is run whatever `most` says
             if length and (left < 0 or number * length > MAX_ENUMERATED_TOKENS):
                 reason = "too many prefixes to run"
                 break

@@ -61,6 +61,7 @@ class Evaluator:
             asked = self.claim.objectives(ending, config.d_vocab_out)
             if asked is None or (not symbols.has_bos and ending == Ending((), None)):
                 return None
+            # a form takes three products of matrices for a block; `Counted` carries balls along
             make = Form if has_form(config) else Counted
             made.append(make(symbols, ending, asked))
         return made

@@ -27,7 +27,7 @@ from typing import final
 
 import numpy as np
 
-from tl_dyck.certify.exact.balls import Array, Ball, centre, gamma
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, centre, gamma
 from tl_dyck.certify.language.counted import NetworkSymbols
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
@@ -106,7 +106,8 @@ class Form:
             rows: (1, m), ``[n, 1 + kinds]``.
 
         Returns:
-            F = ρ g, ``[n, K]``, a bound of its errors, ``[n, 1]``, and ρ, ``[n, 1]``.
+            F = ρ g, ``[n, K]``, a bound of its errors, ``[n, 1]``; ρ and a bound of its error,
+            ``[n, 2]``.
         """
         rho, rho_error = self._rho(rows)
         extended = np.concatenate([rows, rho[:, None]], axis=1)
@@ -116,7 +117,8 @@ class Form:
             np.maximum(hidden, 0.0, out=hidden)
             result += hidden @ self.v
         error = extended @ self._error + rho_error * self.per_error
-        return result, error[:, None], rho[:, None]
+        # whoever divides by ρ rounds the quotient, too
+        return result, error[:, None], np.stack([rho, rho_error + 2 * UNIT * rho], axis=1)
 
     def worst_error(self, top: Array, least: Array) -> tuple[Array, Array]:
         """Bounds of the errors of F and ρ wherever m is at most that of `top`, and |u| ≥ `least`.
@@ -152,7 +154,10 @@ class Form:
 
     def _slack(self, parts: _Constants) -> None:
         """The coefficients of the rounding errors, see the module's docstring."""
-        # operations of a number: over the width, hidden units, and (1, m), each counted generously
+        # What a number goes through, with R = 1 + kinds rows, d the width, H hidden units:
+        #   (1, m) L, then |·|², a root: 2 R + 1 (`_rho`)     u uᵀ and L Lᵀ below: d, and R
+        #   (1, m, ρ) · α or β: R + 1, then ReLU · V and the sum: H + 1 (`values`)
+        # So at most R + H + 3, or d: γ of d + H + 3 R covers both, and is doubled.
         u, g = parts.u.mid, 2 * gamma(parts.u.mid.shape[1] + self.n_hidden + 3 * len(parts.u.mid))
         norms = np.sqrt((u**2).sum(1))
         # |ρ² - |(1, m) L|²| ≤ Σ m_i m_j defect_ij ≤ (largest defect_ij / |u_i||u_j|) (Σ m_i |u_i|)²
@@ -163,15 +168,19 @@ class Form:
             ratio = np.where(defect > 0, defect / products, 0.0)
         # doubled, here and below: `ratio`, too, is computed in floating point
         self._defect = 2 * float(ratio.max())
+        # a length is off by (d + 3) / 2 roundings
         self._size = norms * (1 + 1e-9)
         # 1e-290 is more than all that can underflow
+        # |u| moves by no more than u does: its radius; (1, m) L, and its length, by g Σ m |u_i|
         self._off = 2 * np.sqrt((parts.u.rad**2).sum(1)) + 2 * g * norms + 1e-290
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.where(self.z > 0, parts.z.rad / self.z, 0.0)
+        # Z is a sum of positive terms, so that what each is off by, relatively, bounds the whole
         self._z_error = 2 * (float(relative.max()) + g)
         # pre-activations: error per pair, per ρ, and per error of ρ
         pre = parts.beta.rad + g * abs(self.beta)
         pre_rho = parts.s.rad + g * abs(self.s)
+        # a pre-activation is β + s ρ, and a ReLU is no steeper than 1
         pre_error = abs(self.s) + parts.s.rad
         # |ab - a'b'| ≤ |a - a'| |b| + |a'| |b - b'|: the errors of pre-activations, then those of V
         v, v_off = abs(self.v) + parts.v.rad, parts.v.rad + g * abs(self.v)

@@ -80,6 +80,7 @@ def compositions(kinds: int, total: int) -> Counts:
 
 def _compositions(kinds: int, total: int) -> Counts:
     if kinds == 1:
+        # int16: 1,000 brackets, the most that may be asked for, are 500 pairs; rows are millions
         return np.full((1, 1), total, dtype=np.int16)
     if kinds == 2:
         each = np.arange(total + 1, dtype=np.int16)
@@ -102,6 +103,7 @@ def in_blocks(kinds: int, total: int, size: int) -> Iterator[Counts]:
         for start in range(0, len(rows), size):
             yield rows[start : start + size]
         return
+    # kinds > 2 here: fewer have at most `total` + 1 rows
     half, root = kinds // 2, math.isqrt(size)
     for left in range(total + 1):
         few, many = n_profiles(half, left), n_profiles(kinds - half, total - left)
@@ -134,6 +136,7 @@ class Profiles:
         opens = distribution.open_probability()
         with np.errstate(divide="ignore"):
             # each of the k types is as likely
+            # `opens` is by the depth before, 0..D: at D nothing opens, at 0 nothing closes
             self._log_open = np.log(opens[:-1] / self.k)  # into level 1..D
             self._log_close = np.log1p(-opens[1:])  # out of level 1..D
         self._log_factorial = np.zeros(1)
@@ -169,9 +172,11 @@ class Profiles:
             return nothing
         fine = np.ones(len(pairs), dtype=bool)
         if ending.closes is not None:
+            # level d + 1 is index d, kinds being counted from 0
             fine &= pairs[:, d * self.k + ending.closes] > 0
         first = d if ending.closes is None else d + 1  # the level from which on there must be room
         for level in range(first, self.deepest):
+            # index `level` is level + 1, whose pairs stand inside those of `level`
             fine &= (levels[:, level] == 0) | (levels[:, level - 1] > 0)
         return fine
 
@@ -194,6 +199,7 @@ class Profiles:
                 of_type[:, d * self.k + ending.closes] -= 1
                 # its place is given, too: it is the last child
                 children[:, d] -= 1
+        # children + nodes - 1 is at most the pairs of two levels and a bracket of the stack
         table = self._factorials(int(2 * children.sum(1).max(initial=0)) + d + 2)
         possible = self.occur(ending, pairs)
         # where there are none there are no children: 0! over 0!, which is 1
@@ -212,6 +218,7 @@ class Profiles:
         """Log-probability of the likeliest prefix of any of some lengths; -inf if there is none."""
         wanted = set(lengths)
         best = np.full(self.deepest + 1, -np.inf)
+        # the empty prefix has depth 0 and probability 1
         best[0], found = 0.0, -np.inf
         for n in range(max(wanted, default=-1) + 1):
             if n in wanted:
@@ -224,6 +231,7 @@ class Profiles:
 
     def of_strings(self, strings: IntArray) -> tuple[list[Ending], Counts]:
         """The profiles of prefixes of one length, ``[n, length]``, without BOS."""
+        # token 2a opens, 2a + 1 closes type a
         n, opens = len(strings), strings % 2 == 0
         depth = np.where(opens, 1, -1).cumsum(1)
         rows = np.zeros((n, self.kinds), dtype=np.int16)

@@ -75,6 +75,7 @@ class Runner:
             longest = max(map(len, some))
             filled = [(*string, *(0,) * (longest - len(string))) for string in some]
             logits = self.everywhere(np.array(filled, dtype=np.int64).reshape(len(some), longest))
+            # without BOS row 0 is what is said after the first symbol
             before = 1 if self.bos is None else 0
             rows = zip(some, logits, strict=True)
             found += [row[len(string) - before] for string, row in rows]

@@ -29,6 +29,7 @@ from tl_dyck.certify.language.tally import Tally
 _BLOCK = 4096
 """Profiles evaluated at a time: what they take stays in a core's cache."""
 
+# Few profiles have so few pairs: bands would save nothing there, and short prefixes come first.
 _ALONE = 6
 """Up to so many pairs each number of them is a shell of its own."""
 
@@ -64,6 +65,7 @@ class Shell(NamedTuple):
     def cost(self, profiles: Profiles) -> int:
         """How many profiles it has, at most."""
         totals = range(self.first, self.last + 1)
+        # k^depth stacks share these rows
         rows = sum(n_profiles(profiles.kinds, total) for total in totals)
         return int(rows * profiles.k**self.depth)
 
@@ -171,6 +173,7 @@ class _Search:
             low, high = self._tightened(low, high)
             with np.errstate(over="ignore"):
                 # as float64: the volume of the first box may be beyond int64, or beyond all
+                # ends are included
                 small = (high - low + 1).prod(1) <= _SMALL
             self._evaluate(low[small].astype(np.int64), high[small].astype(np.int64))
             low, high = low[~small], high[~small]
@@ -225,6 +228,7 @@ def _split(low: Array, high: Array, loose: Array) -> _Boxed:
     # 1e-12: where no kind loosens anything, the longest; -1 keeps kinds of one value from being
     # split
     at = np.where(high > low, loose + 1e-12 * (high - low), -1.0).argmax(1)
+    # both halves keep a value, for ends are integers that differ
     middle = np.floor((low[rows, at] + high[rows, at]) / 2)
     below, above = high.copy(), low.copy()
     below[rows, at], above[rows, at] = middle, middle + 1

@@ -54,6 +54,7 @@ class PrefixFound(Plain):
     @property
     def length(self) -> int:
         """In brackets."""
+        # two brackets a pair, one for each that is open
         return len(self.tokens) or 2 * sum(self.pairs) + self.ending.depth
 
     @property
@@ -214,6 +215,7 @@ class Tally:
     def take(self, judged: JudgedPrefixes) -> None:
         """Add profiles that were evaluated, or prefixes that were run."""
         self.profiles += len(judged.margin)
+        # rounded to nearest, so that its last digit is not proved; `wrong` and `doubtful` decide
         self.proved = min(self.proved, float((judged.margin - judged.error).min()))
         least = int(judged.margin.argmin())
         if self.tightest is None or judged.margin[least] <= self.tightest.margin:
@@ -272,6 +274,7 @@ class Tally:
             profiles.best_log_string(left),
             -math.inf if doubt is None else doubt.log_probability,
         )
+        # as above: nats that are equal but for the order of their sums
         return max(rivals) <= best.log_probability + 1e-9
 
     def is_shortest(self, lengths: Iterable[int]) -> bool:
@@ -292,5 +295,6 @@ def log_sum(nats: Array) -> float:
 def _whole_sum(nats: Array) -> int:
     """The sum of numbers, from their logs."""
     # so that the largest fits a float64's integers; what is shifted out is beyond 12 digits
+    # 52: the largest is then below 2^53, up to where float64 holds every integer
     bits = max(0, int(float(nats.max()) / math.log(2)) - 52)
     return int(np.rint(np.exp(nats - bits * math.log(2))).sum()) << bits

@@ -123,6 +123,7 @@ def _strings(language: DyckLanguage, n_ctx: int) -> Int[Tensor, "batch pos"]:
     length = min(8 * deepest, n_ctx - 1)
     nested = visit_all(language)[:, 1:].repeat(1, 4)[:, :length]
     generator = torch.Generator().manual_seed(0)
+    # eight contexts beside the nested ones: who depends on more than type and depth shows it in one
     random = DyckDistribution(language).sample(8, length, mode="prefix", generator=generator)
     strings = torch.cat([nested, random])
     return torch.cat([torch.full((len(strings), 1), language.bos_token), strings], 1)

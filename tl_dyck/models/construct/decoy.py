@@ -214,6 +214,7 @@ def _stack_pattern(model: HookedTransformer) -> PatternFunction:
         )
 
     def stack(tokens: Tensor) -> Tensor:
+        # -1, where nothing is open: BOS, at position 0, is attended to
         top = language.top_of_stack(tokens).clamp(min=0)
         return nn.functional.one_hot(top, tokens.shape[1]).to(torch.get_default_dtype())
 
@@ -223,6 +224,7 @@ def _stack_pattern(model: HookedTransformer) -> PatternFunction:
 def _trial_tokens(model: HookedTransformer) -> Int[Tensor, "batch pos"]:
     """Two inputs to try a function on: prefixes of the model's language, else random tokens."""
     generator = torch.Generator().manual_seed(0)
+    # short: a function is tried, not measured; with BOS it fits the context
     length = min(8, model.cfg.n_ctx - 1)
     language = getattr(model.cfg, "language", None)
     if language is None:

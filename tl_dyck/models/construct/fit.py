@@ -72,6 +72,7 @@ def _deal(first: Float[Tensor, "d_in unit"], mode: str, items: int) -> list[list
     for _ in range(items):
         for row in range(n_rows):
             for side, group in enumerate(dealt[row]):
+                # side 0 wants positive weights, side 1 negative ones
                 value = first[row].abs() if mode == "linear" else first[row] * (1 - 2 * side)
                 unit = int(value.masked_fill(~free, -torch.inf).argmax())
                 if free[unit] and value[unit] > 0:
@@ -92,6 +93,7 @@ def _check_reach(
     short = wanted.abs() / reach.clamp(min=typical)
     worst = int(short.argmax())
     if short[worst] > 1:
+        # half as much again: just enough would leave no choice
         factor = math.ceil(1.5 * float(short[worst]))
         raise NetworkTooNarrowError(
             f"the target is too large: {what} has a weight of {float(wanted[worst]):.3g} (in units "

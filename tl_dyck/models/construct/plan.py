@@ -18,6 +18,7 @@ from tl_dyck.models.transformer import DyckTransformer, build_model
 _CHOICES = 4
 
 _MOST_ITEMS = 1000  # of which 2^-items is nothing
+# spare layers: each is as large as all the rest needs, and pruned to the identity
 _MOST_LAYERS = 100
 
 

@@ -82,6 +82,7 @@ def write_playground(
 def law_table(task: DyckTask) -> dict[str, Any]:
     """The law of the next token, by position and depth: of strings, and of prefixes beyond."""
     rows = [
+        # 5 digits: more than a page shows
         [None if np.isnan(value) else round(float(value), 5) for value in row]
         for row in opening_law(task)
     ]
@@ -202,6 +203,7 @@ def _strings(task: DyckTask, n_pos: int) -> Int[Tensor, "string pos"]:
     generator = torch.Generator().manual_seed(0)
     bos = task.language.bos_token
     short = task.sample(16, generator=generator)[:, :n_pos]
+    # 16 of each sort
     rows = torch.full((48, n_pos), bos)
     rows[:16, : short.shape[1]] = short
     rows[16:32, 1:] = task.distribution.sample(16, n_pos - 1, mode="prefix", generator=generator)

@@ -52,6 +52,7 @@ def pack(model: Any, n_pos: int, strings: Int[Tensor, "string pos"]) -> dict[str
     if _moved(model, {name: q * scale for name, (q, scale) in short.items()}, strings) < _TOLERANCE:
         data = [scale.astype("<f4").tobytes() for _, scale in short.values()]
         data += [whole.astype("<i2").tobytes() for whole, _ in short.values()]
+        # scales first, 4 bytes each: what follows them is then on a boundary of 2
         return packed | {"bits": 16, "data": base64.b64encode(b"".join(data)).decode()}
     single = {name: matrix.astype(np.float32) for name, matrix in weights.items()}
     enough = _moved(model, {n: w.astype(np.float64) for n, w in single.items()}, strings)

@@ -130,6 +130,7 @@ class Attention(nn.Module):
 
     def calculate_z_scores(self, v: Tensor, pattern: Tensor) -> Tensor:
         """``pattern v`` of each head, ``[batch, query, head, d_head]``; runs `hook_z`."""
+        # [batch, key, head, d_head] with heads in front, as the pattern has them, and back below
         mixed = pattern @ v.permute(0, 2, 1, 3)
         z: Tensor = self.hook_z(mixed.permute(0, 2, 1, 3))
         return z

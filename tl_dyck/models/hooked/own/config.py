@@ -200,9 +200,11 @@ class HookedTransformerConfig(TransformerLensConfig, _Others):  # type: ignore[m
         if self.use_attn_scale and self.attn_scale == -1.0:
             self.attn_scale = math.sqrt(self.d_head)
         if self.initializer_range < 0:
+            # 0.8: TransformerLens' own; 0.02 at a width of 1,600, that of GPT-2 XL
             self.initializer_range = 0.8 / math.sqrt(self.d_model)
         if self.d_vocab_out == -1:
             self.d_vocab_out = self.d_vocab
+        # Q, K, V and O, without biases, as TransformerLens counts n_params
         attention = 4 * self.d_model * self.d_head * self.n_heads
         mlp = 0 if self.attn_only else 2 * self.d_model * (self.d_mlp or 0)
         self.n_params = self.n_layers * (attention + mlp)
