@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.patience import PATIENCE
 from tl_dyck.judge import Suite, judge_method, score_table
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.facts import all_prefixes
@@ -232,7 +233,7 @@ def test_a_mock_agent_and_a_script_in_inspect(tmp_path):
     pytest.importorskip("inspect_ai")
     done = subprocess.run(
         [sys.executable, "-c", MOCK, CODE, SALT],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+        cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (mock, read), (oracle, _) = json.loads(done.stdout.splitlines()[-1])

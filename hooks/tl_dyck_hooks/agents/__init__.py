@@ -2,5 +2,5 @@
 
 Knows: what an agent is shown, and what its answers are worth. `folder`, `scoring` and `scripted`
 need nothing but tl_dyck; `task` needs inspect-ai.
-Does not know: how cases are made, and which answers are right: that is `tl_dyck.judge`.
+Does not know: papers and sentences (`tl_dyck_papers`, `tl_dyck_text`).
 """

@@ -16,10 +16,10 @@ from safetensors.torch import load_file
 def load(folder="."):
     """The model of a folder, in float64."""
     config = json.loads((Path(folder) / "config.json").read_text())
-    return Model(config, load_file(Path(folder) / "weights.safetensors"))
+    return PlainModel(config, load_file(Path(folder) / "weights.safetensors"))
 
 
-class Model:
+class PlainModel:
     """A decoder. `symbols` are its tokens in the order of the logits; strings begin with BOS."""
 
     def __init__(self, config, weights):
