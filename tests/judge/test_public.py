@@ -27,6 +27,7 @@ from tl_dyck.judge import (
     JudgeError,
     Suite,
     SuiteFile,
+    judge_method,
     judge_methods,
     make_suite,
     methods,
@@ -141,6 +142,26 @@ def test_the_public_suite_comes_with_the_package(
     for how in ({}, {"backend": "dask", "address": "tcp://there:1"}):
         judge_methods("quick", tmp_path, ["chance"], progress=False, **how)
     assert [each.common.get("digest") for each in asked] == [kept.digest, None]
+
+
+def test_who_takes_cases_of_the_public_suite_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a judgement in a script nor a test's fixture trains what is in the package."""
+
+    def made(kind: str, seed: int) -> None:
+        raise AssertionError(f"{kind}-{seed} was made")
+
+    monkeypatch.setattr(public, "sealed_case", made)
+    monkeypatch.setattr("tl_dyck.judge.scores.sealed_case", made)
+    quick = public.SUITES["quick"]
+    first = next(iter(tl_dyck.cases("quick", kinds="trained")))
+    assert first.name == f"trained-{quick.first_seed}"
+    assert next(public.sealed_cases(quick)).kind == "uniform"
+    file = public.shipped(quick)
+    assert file is not None
+    few = replace(quick, sizes={"uniform": 2})
+    monkeypatch.setattr(public, "shipped", lambda suite: file)
+    assert int(judge_method("sizes", few)["cases"].max()) == 2
+    assert int(judge_method("sizes", replace(file, suite=few))["cases"].max()) == 2
 
 
 def test_a_case_of_which_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -279,12 +279,12 @@ def test_what_is_no_suite(tmp_path: Any) -> None:
     for pairs, text in (
         ([], "the suite has no cases"),
         ([("uniform", 2**63)], "seed must be at most"),
-        ([("uniform", "1")], "suite must be a Suite or a collection of a tuple of 2, got"),
-        (["uniform"], "suite must be a Suite or a collection of"),
+        ([("uniform", "1")], "a Suite or a collection of a tuple of 2, got"),
+        (["uniform"], "a Suite or a collection of"),
         (iter([("uniform", "1")]), "seed must be an integer"),  # of what is read but once
         (iter(["uniform"]), "named by its kind and seed"),
-        ("quick", "suite must be a Suite or a collection of"),
-        (3, "suite must be a Suite or a collection of"),
+        ("quick", "a Suite or a collection of"),
+        (3, "a Suite or a collection of"),
     ):
         with pytest.raises((JudgeError, WrongTypeError, WrongValueError), match=text):
             judge("chance", pairs)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import islice
@@ -278,9 +278,15 @@ def _file_name(suite: Suite) -> str:
 
 def sealed_cases(suite: SuiteFile | Suite) -> Iterator[SealedCase]:
     """The cases of a suite, one after the other: read from its file, or made."""
-    if isinstance(suite, SuiteFile):
-        return (suite.sealed(*name) for name in suite.suite.cases())
-    return (sealed_case(*name) for name in suite.cases())
+    listed = suite.suite if isinstance(suite, SuiteFile) else suite
+    one = _one_of(suite)
+    return (one(*name) for name in listed.cases())
+
+
+def _one_of(suite: SuiteFile | Suite) -> Callable[[str, int], SealedCase]:
+    """What gives a case by kind and seed: the file of its suite, where one is there."""
+    file = suite if isinstance(suite, SuiteFile) else shipped(suite)
+    return sealed_case if file is None else file.sealed
 
 
 @final
@@ -330,8 +336,8 @@ def cases(
         UnknownNameError: no such suite, kind of model or kind of question.
         WrongValueError: the limit is below 1, or no kind or question is named.
     """
-    file = suite if isinstance(suite, SuiteFile) else None
-    listed = file.suite if file is not None else named_suite(suite)  # type: ignore[arg-type]
+    suite = suite if isinstance(suite, SuiteFile) else named_suite(suite)
+    listed = suite.suite if isinstance(suite, SuiteFile) else suite
     wanted = _names("kind", kinds, [*listed.sizes])
     asked = _names("question", questions, [*KINDS])
     most = None if limit is None else check_integer("limit", limit, 1)
@@ -339,8 +345,8 @@ def cases(
     names = sorted(
         (seed, wanted.index(kind), kind) for kind, seed in listed.cases() if kind in wanted
     )
-    make = sealed_case if file is None else file.sealed
-    return islice(_judged((make(kind, seed) for seed, _, kind in names), asked), most)
+    one = _one_of(suite)
+    return islice(_judged((one(kind, seed) for seed, _, kind in names), asked), most)
 
 
 def _judged(sealed: Iterator[SealedCase], asked: Sequence[str]) -> Iterator[JudgedCase]:

@@ -27,6 +27,7 @@ from tl_dyck.judge.protocol import (
     column_of,
     methods,
 )
+from tl_dyck.judge.public import SuiteFile, sealed_cases
 from tl_dyck.judge.rates import N_BOOTSTRAP, resample
 from tl_dyck.judge.suites import DEVELOPMENT, Suite
 from tl_dyck.kit.arguments import checked
@@ -38,7 +39,7 @@ from tl_dyck.runs.store import STOPPERS
 @checked
 @one_thread()
 def judge_method(
-    method: Method | str, suite: Suite | Iterable[tuple[str, int]] = DEVELOPMENT
+    method: Method | str, suite: SuiteFile | Suite | Iterable[tuple[str, int]] = DEVELOPMENT
 ) -> pd.DataFrame:
     """Ask a method every question of a suite, and score it.
 
@@ -51,8 +52,8 @@ def judge_method(
 
     Args:
         method: a function, see `tl_dyck.judge.protocol`, or the name of a registered one.
-        suite: a suite, or kinds of case with seeds; by default small, and not that which methods
-            are scored on in public: tune on it what there is to tune.
+        suite: a suite, a file of one, or kinds of case with seeds; by default small, and not that
+            which methods are scored on in public: tune on it what there is to tune.
 
     Returns:
         One row per kind of question, see `score_table`.
@@ -69,8 +70,7 @@ def judge_method(
     name = method if isinstance(method, str) else getattr(method, "__name__", "method")
     rows: list[dict[str, Any]] = []
     asked: list[dict[str, Any]] = []
-    for kind, seed in _pairs(suite):
-        sealed = sealed_case(kind, seed)
+    for sealed in _sealed(suite):
         rows += ask(name, function, sealed)
         asked += oracle_rows(sealed)
     if not rows:
@@ -86,10 +86,10 @@ judge = judge_method
 """The former name, which is understood for one release more."""
 
 
-def _pairs(suite: Any) -> list[tuple[str, int]]:
-    """Kinds of case with seeds."""
-    if isinstance(suite, Suite):
-        return list(suite.cases())
+def _sealed(suite: Any) -> Iterator[SealedCase]:
+    """The cases of a suite, or of pairs of a kind and a seed."""
+    if isinstance(suite, (Suite, SuiteFile)):
+        return sealed_cases(suite)
     if isinstance(suite, (str, bytes)) or not isinstance(suite, Iterable):
         raise WrongTypeError(
             f'a suite is a Suite, or pairs such as [("uniform", 0)], not {suite!r:.80}'
@@ -100,7 +100,7 @@ def _pairs(suite: Any) -> list[tuple[str, int]]:
             raise WrongTypeError(f"a case is named by its kind and seed, not by {pair!r:.80}")
     if not pairs:
         raise JudgeError('the suite has no cases; name some, such as [("uniform", 0)]')
-    return [(kind, seed) for kind, seed in pairs]
+    return (sealed_case(kind, seed) for kind, seed in pairs)
 
 
 def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
