@@ -141,6 +141,7 @@ def test_sweeps_are_read_counted_and_copied_without_torch(tmp_path: Path) -> Non
     (tmp_path / "unknown.yaml").write_text("{experiment: trian, grid: {x: [1, 2]}}")
     made = "from tl_dyck.runs.spec import Sweep\nfrom tl_dyck.runs.store import Store\n"
     made += f"Store.create({str(tmp_path / 'one')!r}, Sweep(experiment='train'), ('a-point',))"
+    made += "\nimport tl_dyck.runs\nassert {*tl_dyck.runs.__all__} <= {*dir(tl_dyck.runs)}"
     loaded = loaded_by(made)
     place = shlex.quote(str(tmp_path))
     loaded |= loaded_by_commands(

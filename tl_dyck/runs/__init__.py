@@ -58,3 +58,7 @@ if not TYPE_CHECKING:  # type checkers would take it as "every name exists", and
             if name in names:
                 return getattr(import_module(f"{__name__}.{module}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """List what tab completion should offer, loaded or not."""
+        return sorted({*globals(), *__all__})
