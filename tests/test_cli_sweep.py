@@ -54,6 +54,16 @@ def test_dry_run(file, tmp_path, monkeypatch):
     file.write_text("experiment: toy\nseeds: 3\nlist: [{x: 0, y: a}, {x: 1, y: a, seeds: 5}]\n")
     counted = flat(call("sweep", file, "--dry-run").output)
     assert "2 points × 3 to 5 seeds = 8 runs of 'toy'" in counted
+    assert counted.endswith("Every point can be run.")
+    file.write_text("experiment: train\nlist: [{task: dyck-2-4, model: gpt, model.d_mode: 8}]\n")
+    said = call("sweep", file, "--dry-run")  # what is in the file, and then what is wrong in it
+    assert said.exit_code == 2
+    assert (
+        "1 points × 8 seeds = 8 runs of 'train' parameter values task dyck-2-4 model gpt"
+        in flat(said.stdout)
+    )
+    assert "d_mode" in said.stderr
+    assert "can be run" not in said.output
 
 
 def test_run_status_resume_results(file, tmp_path, monkeypatch):

@@ -98,8 +98,9 @@ def test_a_model_is_built_without_what_only_pages_and_statistics_need() -> None:
 
 def loaded_by_commands(*lines: str) -> set[str]:
     """Which modules a fresh interpreter has loaded after it has carried out these commands."""
-    said = "with redirect_stdout(StringIO()), suppress(SystemExit): "
-    code = "from contextlib import redirect_stdout, suppress\nfrom io import StringIO\n"
+    said = "with redirect_stdout(StringIO()), redirect_stderr(StringIO()), suppress(SystemExit): "
+    code = "from contextlib import redirect_stderr, redirect_stdout, suppress\n"
+    code += "from io import StringIO\n"
     code += "import warnings\nwarnings.simplefilter('ignore')\nfrom tl_dyck.cli import app\n"
     return loaded_by(code + "\n".join(f"{said}app({shlex.split(line)!r})" for line in lines))
 
@@ -129,6 +130,28 @@ def test_a_dry_run_loads_what_checks_its_points_and_no_more() -> None:
     bridges = {"transformer_lens.model_bridge", "scipy"} if installed.MAJOR >= 4 else set()
     assert loaded.isdisjoint({"plotly", "circuitsvis", "tl_dyck.report", "tl_dyck.judge"} | bridges)
     assert "tl_dyck.studies.measurement" in loaded
+
+
+def test_sweeps_are_read_counted_and_copied_without_torch(tmp_path: Path) -> None:
+    """So are mistakes in their files; and a dry run says what is in the file before it checks it.
+
+    Of a folder, the table of results needs pandas, which takes a quarter of a second.
+    """
+    (tmp_path / "typo.yaml").write_text("gird: {x: [1]}")
+    (tmp_path / "unknown.yaml").write_text("{experiment: trian, grid: {x: [1, 2]}}")
+    made = "from tl_dyck.runs.spec import Sweep\nfrom tl_dyck.runs.store import Store\n"
+    made += f"Store.create({str(tmp_path / 'one')!r}, Sweep(experiment='train'), ('a-point',))"
+    made += "\nimport tl_dyck.runs\nassert {*tl_dyck.runs.__all__} <= {*dir(tl_dyck.runs)}"
+    loaded = loaded_by(made)
+    place = shlex.quote(str(tmp_path))
+    loaded |= loaded_by_commands(
+        *(f"sweep {place}/{file}.yaml --dry-run" for file in ("typo", "unknown")),
+        *(f"sweep {verb} {place}/one" for verb in ("status", "results")),
+        f"sweep merge {place}/two {place}/one",
+    )
+    assert (tmp_path / "two" / "sweep.json").exists()  # that is, no command was refused
+    assert loaded.isdisjoint({*HEAVY, "tl_dyck.models"} - {"numpy", "pandas", "pyarrow", "scipy"})
+    assert {"tl_dyck.runs.merge", "tl_dyck.runs.status", "pandas"} <= loaded
 
 
 @pytest.mark.parametrize("name", tl_dyck.__all__)

@@ -248,7 +248,7 @@ READOUTS: list[dict[str, Any]] = [
     {"act_fn": "silu", "ln_final": "lnpre"},
 ]
 #: Those of a plain decoder that have proofs.
-PROVABLE = [each for each in READOUTS if each.get("act_fn") in (None, "relu", "gelu")]
+PROVABLE = [each for each in READOUTS if each.get("act_fn") in (None, "relu", "gelu", "silu")]
 #: Beyond a plain decoder: each part alone, and together.
 BEYOND: list[dict[str, Any]] = [
     {"positions": "rotary"},

@@ -358,6 +358,13 @@ def test_a_run_is_kept_and_has_a_page(tmp_path: Any, monkeypatch: pytest.MonkeyP
     shown, more, folded = few.partition(f"<summary>{text.count('<h3>') - 1} more methods<")
     assert (shown.count("<h3>"), bool(more)) == (1, True)
     assert folded.count("<h3>") == text.count("<h3>") - 1
+    tables = " methods and questions about heads</summary>"
+    assert tables not in text  # a table of few rows is open
+    monkeypatch.setattr(report, "_OPEN", 1)
+    assert tables in write_report(done, tmp_path / "few.html").read_text(encoding="utf-8")
+    said = lessons(done)
+    assert text.count("<summary>Other methods<") == sum("; " in one for one in said) > 0
+    assert all(one.partition("; ")[0].rstrip(".") in text for one in said)
     off = done.scores.loc[("zero-ablation", "needed"), ["off", "off_low", "off_high"]]
     assert "{:.0%} [{:.0%}, {:.0%}]".format(*off) in text
     table = (tmp_path / "judge.md").read_text(encoding="utf-8")

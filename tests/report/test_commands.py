@@ -20,6 +20,7 @@ from tl_dyck.report.commands import (
     with_steps,
 )
 from tl_dyck.report.figures import figures
+from tl_dyck.report.page import again
 from tl_dyck.studies import Measurement, Study, StudyConfig
 
 
@@ -37,6 +38,12 @@ from tl_dyck.studies import Measurement, Study, StudyConfig
 )
 def test_seeds(text, seeds):
     assert parse_seeds(text) == seeds
+
+
+def test_a_long_command_unfolds():
+    short, long = (again("Again", "x" * n) for n in (200, 201))
+    assert short == f"<p>Again: <code>{'x' * 200}</code></p>"
+    assert long == f"<details><summary>Again</summary><code>{'x' * 201}</code></details>"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,29 @@ def toy(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
     if seed == 2 and point["x"] == 1:
         raise ValueError(f"two is too much {EVIL}")
     return {"score": point["x"] + seed / 10, METRIC: 1.0 + seed, "word": "w"}
+
+
+def three(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+    return {"score": float(seed), "other": 1.0}
+
+
+def test_names_of_points_are_within_a_narrow_page(opened: Any, tmp_path: Path) -> None:
+    grid = {"task": ["dyck-2-4", "dyck-2-8"], "model": ["minimal-onehot", "gpt"]}
+    sweep = {"grid": {**grid, "training.learning_rate": [0.003, 0.006]}, "seeds": 2}
+    done = run_sweep(sweep, tmp_path / "three", experiment=three, n_jobs=1, progress=False)
+    page = opened(write_report(done), 390, "light").page
+    plot = page.locator(".plot").first
+    names = plot.locator(".ytick text").all()
+    boxes = [name.bounding_box() for name in names]
+    assert len(boxes) == 8
+    assert "model minimal-onehot" in names[0].text_content()
+    assert all(box["x"] >= 0 for box in boxes)
+    for above, below in itertools.pairwise(sorted(boxes, key=lambda box: box["y"])):
+        assert above["y"] + above["height"] <= below["y"] + 1
+    legend = plot.locator(".legend").bounding_box()
+    assert legend["y"] + legend["height"] <= min(box["y"] for box in boxes) + 1
+    assert page.locator("text=In the text of a mark").count() == 1  # said once, not by each figure
+    assert page.locator("text=Every mean is 1.").count() == 1
 
 
 def with_errors(point: dict[str, Any], seed: int, folder: Path) -> dict[str, Any]:

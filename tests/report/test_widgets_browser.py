@@ -191,6 +191,21 @@ def test_a_theme_is_kept_whatever_the_system_has(browser, tmp_path, theme, schem
         each.context.close()
 
 
+def test_a_box_says_on_which_side_there_is_more(opened, tmp_path):
+    task = load_task("dyck-2-4")
+    model = construct.decoy_head(construct.uniform_attention(task.language), "stack")
+    saved = widgets.attention(model, task.language.probe_string).save(tmp_path / "two.html")
+    box = opened(saved, 390, "light").page.locator(".scroll").first
+    found = []
+    for left in (0, 60, 1e4):  # its width is more than 60 pixels beyond the window
+        box.evaluate("(box, left) => { box.scrollLeft = left; }", left)
+        said = "box => new Promise((done) => setTimeout(() => done(box.dataset.more), 100))"
+        found.append(box.evaluate(said))
+    assert found == ["more →", "← more · more →", "← more"]
+    wide = opened(saved, 1600, "light").page.locator(".scroll").first
+    assert wide.get_attribute("data-more") is None
+
+
 @pytest.mark.parametrize("by", ["us", "circuitsvis"])
 def test_a_frame_says_when_there_is_more_below(by, browser, tmp_path):
     model = build_model(get_config("minimal-onehot", "dyck-2-4"))

@@ -11,7 +11,7 @@ choice makes a string, after BOS if there is one. On all of them the target has 
 *The network* (Zhang et al., arXiv 2405.17361). A symbol s is a token with its position, its depth
 of brackets, both or neither. After symbols that end with s' head h returns o_h = Σ E_hs v_hs / Z_h,
 Z_h = Σ E_hs, E_hs = exp(q_h(s')·k_hs) up to a common factor. Then W_O, LN_C (Eq. 7 of Wen et al.
-2023) or none, the residual or not, LN_C or none, an MLP with ReLU or GELU behind a norm or none,
+2023) or none, the residual or not, LN_C or none, an MLP (ReLU, GELU, SiLU) behind a norm or none,
 a norm or none, the unembedding.
 
 *Covering.* Cut x into levels, two a token: before its gap, behind it. An option (keep a token,
@@ -29,8 +29,9 @@ over 2^H choices of Z's, each the least of a sum of costs. Every number behind t
 as a linear functional of o and a constant that is known up to a radius. Sums of such are such. With
 y = a + δ, |δ| ≤ m, of the products, roots and activations that are taken of such numbers the linear
 part at a is kept, the rest bounded: δδ' by m m'; |u| by what lies between w·u and that plus
-|δ|² / 2R for w = u(a) / R, |w| ≤ 1; 1 / σ by tangents; GELU by m² max |GELU''| / 2; ReLU by its
-chord. Before the unembedding a norm's divisor is not divided by: logits compare as they do times σ.
+|δ|² / 2R for w = u(a) / R, |w| ≤ 1; 1 / σ by tangents; GELU by m² max |GELU''| / 2, SiLU alike;
+ReLU by its chord. Before the unembedding a norm's divisor is not divided by: logits compare as they
+do times σ.
 
 *Rays.* One head before LN_C: with x = W_O o + b_O it gives P x / max(|P x|, C). Let y = P (W_O v +
 b_O), so P x = Σ E y / Z, and |u| ≤ 1. If Σ E (u·y - C) ≥ 0 on all paths of a part, then |P x| ≥ u·P
@@ -67,7 +68,7 @@ PARTS, CACHE = 16, 2**16
 AXES = {"W_O": "ned", "b_O": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
 # 2^heads choices of the divisors Z are tried in each bound: with eight heads 256
-NORMS, HEADS, ACTIVATIONS = ("ln1", "ln2", "ln_final"), 8, (None, "relu", "gelu")
+NORMS, HEADS, ACTIVATIONS = ("ln1", "ln2", "ln_final"), 8, (None, "relu", "gelu", "silu")
 CONFIG = ("state", "act_fn", "ln_c", "ln_mid", "residual", "attn_scale", "eps", "n_types")
 CONFIG += ("max_depth", "bos_token", "n_ctx", "separator", *NORMS)
 # the least of each, and its types; 1e-300 for "positive", since a divisor of 0 bounds nothing
@@ -99,32 +100,53 @@ def inverse(x):
     return Enclosure((low + high) / 2, (high - low) / 2 * GROW + 4 * U * high)
 
 
-def gelu(x, known):
-    """GELU and its slope at numbers: x Φ(x), Φ(x) + x φ(x); Φ - 1/2 = φ (x + x³/3 + x⁵/15 + …).
+def gelu(x):
+    """GELU and its slope: x Φ(x), Φ(x) + x φ(x); Φ - 1/2 = φ (x + x³/3 + x⁵/15 + …)."""
+    density = (-x * x / 2).exp() * ROOT
+    term, total, n = x, Decimal(0), 1
+    # terms are of one sign and shrink once n > x²: those below 1e-45 are lost in the error below
+    while abs(x) < 13 and abs(term) > Decimal("1e-45"):
+        total, n = total + term, n + 2
+        term = term * x * x / n
+    # 1 - Φ(13) = 6e-39: beyond, x Φ(x) is x or 0 up to less than that error
+    below = Decimal("0.5") + density * total if abs(x) < 13 else Decimal(int(x > 0))
+    return float(x * below), float(below + x * density)
 
-    What is found is known from then on.
-    """
+
+def silu(x):
+    """SiLU and its slope: x s, s + x s (1 - s), with s = 1 / (1 + exp(-x))."""
+    # exp(-100) = 4e-44: beyond, s is 1 or 0 up to less than the error below
+    share = 1 / (1 + (-x).exp()) if abs(x) < 100 else Decimal(int(x > 0))
+    return float(x * share), float(share + x * share * (1 - share))
+
+
+def smooth(x, known, act_fn):
+    """GELU or SiLU and its slope at numbers; what is found is known from then on."""
     new = {*x.tolist()} - known.keys()
     WORK.spend(GELU * len(new), len(known) + len(new))
     with localcontext() as context:
         # digits: far more than a float64's 17, since 1/2 + φ · series cancels where x is negative
         context.prec = 50
         for number in new:
-            each = Decimal(number)
-            density = (-each * each / 2).exp() * ROOT
-            term, total, n = each, Decimal(0), 1
-            # terms are of one sign and shrink once n > x²: those below 1e-45 are lost in the error
-            # below
-            while abs(each) < 13 and abs(term) > Decimal("1e-45"):
-                total, n = total + term, n + 2
-                term = term * each * each / n
-            # 1 - Φ(13) = 6e-39: beyond, x Φ(x) is x or 0 up to less than that error
-            below = Decimal("0.5") + density * total if abs(each) < 13 else Decimal(int(each > 0))
-            known[number] = float(each * below), float(below + each * density)
+            known[number] = (gelu if act_fn == "gelu" else silu)(Decimal(number))
     # of the series and of the tail; the 2 u is the rounding from decimals to float64
     error = 1e-30 * (1 + abs(x))
     found = np.array([known[each] for each in x.tolist()]).reshape(-1, 2).T
     return [Enclosure(y, 2 * U * abs(y) + error) for y in found]
+
+
+def bends(x, act_fn):
+    """The most of |GELU''| or |SiLU''| at numbers whose absolute value is x or more."""
+    if act_fn == "gelu":
+        # φ(x) (2 - x²): falls in |x| to 0 at √2, is negative beyond, and least at |x| = 2
+        bend = np.exp(-(x**2) / 2) * float(ROOT) * abs(2 - x**2)
+        # 0.108 ≥ |GELU''(2)| = 2 φ(2) = 0.10798…, the height of that second hill
+        return np.where(x < 2, np.maximum(bend, 0.108), bend)
+    # s (1 - s) (2 - x (2 s - 1)): falls to 0 at 2.4, is negative beyond, least at 3.4358…
+    e = np.exp(-x)
+    bend = e / (1 + e) ** 2 * abs(2 - x * (1 - e) / (1 + e))
+    # 0.037 ≥ 0.036914…, the height of that second hill
+    return np.where(x < 3.44, np.maximum(bend, 0.037), bend)
 
 
 class OneLayer:
@@ -163,7 +185,7 @@ class OneLayer:
         need(known, "its network is of another kind")
         need(all(np.isfinite(x).all() for x in weights.values()), "a weight is not finite")
         self.w = {name: Enclosure(array) for name, array in weights.items()}
-        self.n_logits, self.n_heads, self.gelus = sizes["o"], sizes["n"], {}
+        self.n_logits, self.n_heads, self.curve = sizes["o"], sizes["n"], {}
 
     def tabulate(self, tokens, positions, depths):
         """Queries, keys, values and residual streams of symbols."""
@@ -728,25 +750,23 @@ class PartBounds:
         return (u.times(Enclosure(y + 0 * at)) + over.into(Enclosure(at[:, None]))).plus(rest)
 
     def activated(self, p):
-        """ReLU or GELU of numbers."""
+        """ReLU, GELU or SiLU of numbers."""
         low, high, at = self.range(p)
         if self.net.c["act_fn"] == "relu":
             slope, most = base.relu(low, high)
             return p.times(Enclosure(slope)).plus(Enclosure(most / 2, most / 2 * GROW))
-        # one of few numbers, so that other parts may know its GELU: so many of a power of 2 that is
-        # about a 50th of the range
+        # one of few numbers, so that other parts may know its value: so many of a power of 2 that
+        # is about a 50th of the range
         step = 2.0 ** np.floor(np.log2(high - low) - 5)
         at = np.where(step > 0, np.rint(at / step) * step, at)
         # where the range is nan, any point: the rest becomes nan and settles nothing
         at = np.nan_to_num(np.clip(at, low, high))
         nearest = np.where(low * high > 0, np.minimum(abs(low), abs(high)), 0.0)
-        # GELU'' = φ(x) (2 - x²): falls in |x| to 0 at √2, is negative beyond, and least at |x| = 2
-        bend = np.exp(-(nearest**2) / 2) * float(ROOT) * abs(2 - nearest**2)
-        # 0.108 ≥ |GELU''(2)| = 2 φ(2) = 0.10798…, the height of that second hill
-        bend = np.where(nearest < 2, np.maximum(bend, 0.108), bend) * GROW  # |GELU''| from there on
+        bend = bends(nearest, self.net.c["act_fn"]) * GROW
         moved = np.maximum(high - at, at - low)
         place = np.arange(at.size).reshape(at.shape)
-        value, slope = (each[place] for each in gelu(at.ravel(), self.net.gelus))
+        found = smooth(at.ravel(), self.net.curve, self.net.c["act_fn"])
+        value, slope = (each[place] for each in found)
         rest = value + slope * Enclosure(-at) + Enclosure(0 * at, bend * moved**2 / 2 * GROW)
         return p.times(slope).plus(rest)
 

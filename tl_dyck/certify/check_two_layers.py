@@ -8,8 +8,8 @@ most D deep; BOS is token 2k. One of `CLAIMS` holds after every prefix of up to 
 speaks of. What may win has a larger logit than all that must not; or one token has the largest
 logit of all, in both models.
 
-*The model.* Two layers as `check_edits` has one: up to eight heads, LN_C, norms, MLPs of ReLU or
-GELU, or none of these; no positions. An embedding may depend on the depth. What wins is read off
+*The model.* Two layers as `check_edits` has one: up to eight heads, LN_C, norms, an MLP as there,
+or none of these; no positions. An embedding may depend on the depth. What wins is read off
 behind the second layer alone.
 
 *Theorem.* Attention without positions is a mean. So what the first layer hands on at a bracket is a
@@ -80,12 +80,12 @@ def limited(x, floor):
 
 
 def activated(x, act_fn):
-    """ReLU or GELU."""
+    """ReLU, GELU or SiLU."""
     if act_fn == "relu":
         # |relu(x) - relu(y)| ≤ |x - y|
         return Enclosure(np.maximum(x.mid, 0), x.rad)
-    value = joined([paths.gelu(x.mid.ravel(), {})[0]], x.mid.shape)
-    # |GELU'| is largest at √2: Φ(√2) + √2 φ(√2) = 1.1289
+    value = joined([paths.smooth(x.mid.ravel(), {}, act_fn)[0]], x.mid.shape)
+    # |GELU'| is largest at √2: Φ(√2) + √2 φ(√2) = 1.1289; |SiLU'| at 2.3994: 1.0998
     return Enclosure(value.mid, (value.rad + 1.13 * x.rad) * GROW)
 
 
@@ -129,7 +129,7 @@ class TwoLayers:
         width, hidden = self.width + len(tokens) ** 2, "b_in" in w and w["b_in"].mid.size
         fits = n_symbols * width <= MOST_WORK
         # by series in `decimal`, each number takes a hundred microseconds
-        fits &= net.c["act_fn"] != "gelu" or n_symbols * hidden <= MOST
+        fits &= net.c["act_fn"] in (None, "relu") or n_symbols * hidden <= MOST
         need(fits, "its layers are too large for so many prefixes")
         # [last symbol, head, symbol]
         scores = dot("qne,sne->qns", net.q, net.k)
@@ -286,7 +286,7 @@ class PrefixMargins(paths.SameEnd):
         net, (at,) = model.second, group.symbols
         tables = {name: getattr(net, name)[at] for name in "rqkv"}
         self.w, self.model = net.w, model
-        tables |= {"c": net.c, "w": net.w, "gelus": net.gelus}
+        tables |= {"c": net.c, "w": net.w, "curve": net.curve}
         super().__init__(group, SimpleNamespace(**tables), group.last)
 
     def wins(self, winner, losers, allowed, near):

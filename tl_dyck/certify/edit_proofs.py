@@ -46,8 +46,8 @@ def prove_edits(
         "logit 1 (']') is the largest "
 
     Args:
-        model_or_rnn: what `certify_edits` takes: one layer, up to eight heads, an MLP with ReLU or
-            GELU or none.
+        model_or_rnn: what `certify_edits` takes: one layer, up to eight heads, an MLP with ReLU,
+            GELU or SiLU, or none.
         tokens: the string, with BOS or without, or its text.
         target: the logit that must stay largest, or its text; None for what is predicted.
         space: the edits, or their text, such as "pairs:2".

@@ -81,7 +81,7 @@ def prove_language(
 
     A model of one head without positions, with at most one LN_C, no other norm, and a ReLU or no
     MLP has a proof of few boxes of prefixes, for `check_language`. For "any_token", other models of
-    one layer (positions, up to eight heads, norms, GELU) have a proof length by length, by paths,
+    one layer (positions, up to eight heads, norms, any MLP) have one length by length, by paths,
     for `check_automaton`. So have all of one layer for "allowed", and the languages of automata.
     Models of two layers without positions have one of each other claim, by paths, for
     `check_two_layers`.

@@ -45,7 +45,7 @@ def refuse_others(config: RNNConfig) -> None:
     if config.n_heads > HEADS or config.act_fn not in ACTIVATIONS:
         raise NoProofError(
             f"{config.model_name} has {config.n_heads} heads and {config.act_fn}; proofs are of up "
-            f"to {HEADS} heads, with relu, gelu or no MLP; others can be decided without a proof"
+            f"to {HEADS} heads, with relu, gelu, silu or no MLP; others can be decided without one"
         )
 
 

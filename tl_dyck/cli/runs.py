@@ -146,8 +146,6 @@ def run(
     """
     existing(file)
     from tl_dyck.runs import load_sweep
-    from tl_dyck.runs.execute import check_points
-    from tl_dyck.runs.experiments import as_experiment
     from tl_dyck.runs.yaml_files import read_setting
 
     refuse_twice("--set", settings or ())
@@ -157,16 +155,24 @@ def run(
         yield from _carry_out(lambda: load_sweep(file).with_settings(*changes), folder, runs, more)
         return
     sweep = load_sweep(file).with_settings(*changes)
-    check_points(sweep, *as_experiment(sweep.experiment))
     facts = {"size": sweep.size, "experiment": sweep.experiment}
     yield {**facts, "common": sweep.common, "axes": sweep.axes}
     yield Text(f"{sweep.size} of {sweep.experiment!r}")
     cells = [[name, str(value)] for name, value in sweep.common.items()]
-    for name in sweep.axes:
+    for name in [name for name in sweep.parameters if name not in sweep.common]:
         values = list(dict.fromkeys(str(point.get(name, "–")) for point in sweep.points()))
         more_values = f", … ({len(values):,} values)" if len(values) > _ROWS else ""
         cells.append([name, ", ".join(values[:_ROWS]) + more_values])
     yield text_table(("parameter", "values"), cells)
+    # After what the file says: a field of a model is checked by TransformerLens' class, and to
+    # import that takes seconds. An experiment that nobody knows is refused before.
+    from tl_dyck.runs.experiments import as_experiment
+
+    experiment = as_experiment(sweep.experiment)
+    from tl_dyck.runs.execute import check_points
+
+    check_points(sweep, *experiment)
+    yield "Every point can be run."
 
 
 @sweep_app.command(cls=Command)

@@ -23,14 +23,12 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
-
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_safetensors
-from safetensors.torch import save as dump_safetensors
+from typing import IO, TYPE_CHECKING, Any
 
 from tl_dyck.kit.errors import DyckError
+
+if TYPE_CHECKING:
+    import torch
 
 _TEMPORARY = ".tl_dyck-"
 
@@ -338,8 +336,11 @@ def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def _dumped(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    import torch
+    from safetensors.torch import save
+
     # copies, since safetensors refuses tensors that share memory
-    data: bytes = dump_safetensors(
+    data: bytes = save(
         {
             name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
             for name, tensor in tensors.items()
@@ -355,6 +356,9 @@ def read_tensors(
 
     It must have the digest `sha256`, if one is given.
     """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
     data = read_regular(path, most)
     digest = hashlib.sha256(data).hexdigest()
     if sha256 is not None and digest != sha256:
@@ -363,7 +367,7 @@ def read_tensors(
             f"not {sha256[:12]}…"
         )
     try:
-        return load_safetensors(data)
+        return load(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise CorruptFileError(
             f"{str(path)!r} is not a safetensors file: {one_line(error)}"

@@ -20,11 +20,12 @@ from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.kit.suggest import command
 from tl_dyck.reading.hook_points import attention_patterns
 from tl_dyck.report.heatmap import color_bar, heat_map, text_of
-from tl_dyck.report.markup import Html, csv_link, element, percent, table
+from tl_dyck.report.markup import Child, Html, csv_link, element, percent, table
 from tl_dyck.report.page import Figure, Page, Section, again, made_with
 from tl_dyck.studies.tables import markdown
 
 _ROW = 22  # pixels of a method in the figure: seventy of them are two screens
+_OPEN = 20  # rows of a table; with more it unfolds
 _CARDS = 8  # methods whose most misleading case is shown; the rest unfolds
 _NEARLY_ALL = 0.95  # of the questions: below, the share that was answered stands beside the number
 
@@ -155,8 +156,16 @@ def _lessons(done: Judgement) -> list[Html]:
     )
     return [
         element("p", advice, class_="reading"),
-        element("ul", [element("li", text) for text in lessons(done)]),
+        element("ul", [element("li", _lesson(*text.split("; ", 1))) for text in lessons(done)]),
     ]
+
+
+def _lesson(best: str, rest: str = "") -> list[Child]:
+    """What answers a question best; what does not answer it unfolds."""
+    if not rest:
+        return [best]
+    details = element("details", element("summary", "Other methods"), rest)
+    return [f"{best}.", details]
 
 
 def _ends_of(done: Judgement) -> pd.DataFrame:
@@ -230,9 +239,11 @@ def _auroc(done: Judgement) -> list[Html | None]:
         rows = [[cell or "–" for cell in row] for row in _aurocs(done, kinds)]
         if rows:
             heading = ("method", *kinds)
-            tables.append(
-                table(caption.format(what), heading, rows, numeric=range(1, 1 + len(kinds)))
-            )
+            shown = table(caption.format(what), heading, rows, numeric=range(1, 1 + len(kinds)))
+            if len(rows) > _OPEN:  # more than a screen of a telephone
+                said = f"{len(rows)} methods and {what}"
+                shown = element("details", element("summary", said), shown)
+            tables.append(shown)
     return [*tables, element("div", csv_link(done.scores.reset_index(), "scores"), class_="tools")]
 
 

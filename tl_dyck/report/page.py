@@ -18,6 +18,7 @@ from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import Child, Html, csv_link, element, filled, json_block, table
 
 _TABLE_LIMIT = 120  # rows; longer data is in the CSV file alone
+_LONG_COMMAND = 200  # letters: five lines on a telephone
 
 # Attention weight 0 to 1; blue to dark on paper, dark to light on a dark page: lightness alone
 # carries the value.
@@ -175,14 +176,14 @@ def _figure(figure: Figure, command: str) -> list[Html | None]:
         )
         for index, plot in enumerate(figure.plots)
     ]
-    again = element("span", "Make it again: ", element("code", figure.command or command))
+    line = again("Make it again", figure.command or command, "span")
     reading = element("p", figure.reading, class_="reading")
     drawn = element("div", plots, class_="plots" if several else None)
     return [
         element("div", reading, drawn, class_="together") if plots else reading,
         None if plots else figure.body,
-        element("p", figure.note, class_="note"),
-        element("div", csv_link(figure.data, figure.name), again, class_="tools"),
+        element("p", figure.note, class_="note") if figure.note else None,
+        element("div", csv_link(figure.data, figure.name), line, class_="tools"),
         _data_table(figure) if len(figure.data) <= _TABLE_LIMIT else None,
     ]
 
@@ -250,9 +251,11 @@ def _mix(scale: tuple[str, ...], value: float) -> str:
     return "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in zip(*ends, strict=True))
 
 
-def again(words: str, command: str) -> Html:
-    """A command that does something again."""
-    return element("p", f"{words}: ", element("code", command))
+def again(words: str, command: str, kind: str = "p") -> Html:
+    """A command that does something again; a long one unfolds."""
+    if len(command) <= _LONG_COMMAND:
+        return element(kind, f"{words}: ", element("code", command))
+    return element("details", element("summary", words), element("code", command))
 
 
 def whole_configuration(values: Mapping[str, Any]) -> Html:

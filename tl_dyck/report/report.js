@@ -15,7 +15,6 @@
   };
   const paper = 660; // pixels between the margins of a printed page
   const axis = { gridcolor: "@grid", linecolor: "@rule", zerolinecolor: "@rule", automargin: true };
-  const labels = (texts, narrow) => (narrow && texts ? texts.map((text) => text.replace(", ", ",<br>")) : texts);
   const scale = (own) => ({ ...axis, ...own, title: { font: { size: 13 }, ...own.title } });
   // a title in lines of so many pixels; what is in brackets has a line of its own if that is enough
   const inLines = (text, pixels) => {
@@ -23,6 +22,27 @@
     const filled = (lines, word) => (fits(`${lines.at(-1)} ${word}`) ? [...lines.slice(0, -1), `${lines.at(-1)} ${word}`] : [...lines, word]);
     const [parts, [first, ...words]] = [text.split(/ (?=\()/), text.split(" ")];
     return fits(text) ? text : (parts.every(fits) ? parts : words.reduce(filled, [first])).join("<br>");
+  };
+  const label = 24; // letters in a line of a row's name on a narrow page
+  const broken = (text) =>
+    text.split(", ").reduce((lines, part) => {
+      const longer = lines.length ? `${lines.at(-1)}, ${part}` : part;
+      return lines.length && longer.length > label ? [...lines.slice(0, -1), `${lines.at(-1)},`, part] : [...lines.slice(0, -1), longer];
+    }, []);
+  // rows as high as their names, if these have several lines; the legend stays where it is
+  const grown = (layout, narrow) => {
+    const texts = layout.yaxis.ticktext;
+    if (!narrow || !texts) return layout;
+    const short = (text) => (roomy(layout) ? text.replace(", ", ",\n").split("\n") : [text]);
+    const named = texts.map(texts.some((text) => text.length > label) ? broken : short);
+    const inner = layout.height - layout.margin.t - layout.margin.b;
+    const more = Math.max(0, texts.length * (17 * Math.max(...named.map((lines) => lines.length)) + 4) - inner);
+    return {
+      ...layout,
+      height: layout.height + more,
+      legend: layout.legend && { ...layout.legend, y: 1 + ((layout.legend.y - 1) * inner) / (inner + more) },
+      yaxis: { ...layout.yaxis, ticktext: named.map((lines) => lines.join("<br>")) },
+    };
   };
   const wrap = (title, pixels) => (title ? { ...title, text: inLines(title.text, pixels) } : title);
   // what the names of rows leave of a width
@@ -51,11 +71,11 @@
     const width = printing ? Math.min(box.clientWidth, paper / (box.parentElement.className === "plots" ? 2 : 1)) : undefined;
     const narrow = (width || box.clientWidth) < 500;
     const { data, layout: asked } = plots[box.dataset.plot];
-    const layout = stagger(asked, narrow);
+    const layout = stagger(grown(asked, narrow), narrow);
     box.style.height = `${layout.height}px`;
     const style = getComputedStyle(root);
-    const yaxis = { ...layout.yaxis, ticktext: labels(layout.yaxis.ticktext, narrow && roomy(layout)) };
-    const across = beside({ ...layout, yaxis }, width || box.clientWidth);
+    const { yaxis } = layout;
+    const across = beside(layout, width || box.clientWidth);
     const down = layout.height - (layout.margin?.t ?? 24) - (layout.margin?.b ?? 56);
     const touched = matchMedia("(pointer: coarse)").matches;
     const full = {

@@ -29,6 +29,17 @@ const shared = (() => {
     box.setAttribute("x", k);
     box.setAttribute("width", width);
   };
+  // a box that scrolls sideways says below itself where there is more
+  const sayMore = () => {
+    for (const box of document.querySelectorAll(".scroll")) {
+      const beyond = box.scrollWidth - box.clientWidth;
+      const words = [box.scrollLeft > 2 ? "← more" : "", box.scrollLeft < beyond - 2 ? "more →" : ""];
+      if (beyond > 2) box.dataset.more = words.filter(Boolean).join(" · ");
+      else delete box.dataset.more;
+    }
+  };
+  for (const name of ["scroll", "resize", "toggle", "load"]) addEventListener(name, sayMore, true);
+  new ResizeObserver(sayMore).observe(document.body);
   const unmark = (within, name) => within.querySelectorAll("." + name).forEach((box) => box.remove());
   return { share, showTip, hideTip, cellAt, mark, unmark };
 })();

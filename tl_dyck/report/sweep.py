@@ -104,7 +104,8 @@ def _metric(folder: str, index: int, metric: str, groups: list[str], means: pd.D
     reading = f"No run has a {metric}."
     if len(shown):
         low, high = shown["mean"].min(), shown["mean"].max()
-        reading = f"The means of {metric} lie between {low:.4g} and {high:.4g}."
+        low, high = f"{low:.4g}", f"{high:.4g}"
+        reading = f"Means from {low} to {high}." if low != high else f"Every mean is {low}."
     left_out = (
         f" Shown are the first {_MOST_ROWS} of {len(means):,} points."
         if len(means) > _MOST_ROWS
@@ -127,8 +128,11 @@ def _metric(folder: str, index: int, metric: str, groups: list[str], means: pd.D
         data=means,
         command=command("sweep", "results", folder, "--metrics", metric),
         plots=[plot] if len(shown) else [],
-        note=f"A row per point of the sweep. Intervals: {interval_words(shown)}. In "
-        f"the text of a mark: {again_words(shown)}.{left_out}",
+        # on the first figure for all
+        note=""
+        if index and not left_out
+        else f"A row per point of the sweep. Intervals, here and "
+        f"below: {interval_words(shown)}. In the text of a mark: {again_words(shown)}.{left_out}",
     )
 
 

@@ -19,8 +19,8 @@ from tl_dyck.runs.experiments import Experiment, PackedJob, as_experiment
 from tl_dyck.runs.progress import SweepProgress
 from tl_dyck.runs.spec import Point, Sweep, SweepError
 from tl_dyck.runs.status import SweepStatus, sweep_status
-from tl_dyck.runs.store import RESERVED, Store, point_id, run_id
-from tl_dyck.runs.worker import Assignment, Outcome, Parcel, Worker, row_of
+from tl_dyck.runs.store import RESERVED, Store, point_id, row_of, run_id
+from tl_dyck.runs.worker import Assignment, Outcome, Parcel, Worker
 from tl_dyck.runs.yaml_files import load_sweep
 
 _POLL = 1.0  # seconds between two looks at what other processes are doing

@@ -19,8 +19,7 @@ from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.kit.suggest import command
 from tl_dyck.kit.verdicts import former
 from tl_dyck.runs.spec import SweepError
-from tl_dyck.runs.store import ENDINGS, RESERVED, Store, run_id
-from tl_dyck.runs.worker import row_of
+from tl_dyck.runs.store import ENDINGS, RESERVED, Store, row_of, run_id
 
 _FIRST = ("id", "point", "experiment")
 _MIDDLE = ("seed", "status")

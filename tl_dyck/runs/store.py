@@ -329,3 +329,20 @@ def describe(error: BaseException) -> tuple[str, str]:
         for text in (lines[0][:500], trace[-20_000:])
     )
     return line, trace
+
+
+def row_of(record: Mapping[str, Any], status: str) -> dict[str, Any]:
+    """A record as a row of the table of results."""
+    return {
+        "id": record["id"],
+        "point": record["point"],
+        "experiment": record["experiment"],
+        **record["parameters"],
+        "seed": record["seed"],
+        "status": status,
+        **record.get("metrics", {}),
+        "error": record.get("error"),
+        "seconds": record["seconds"],
+        "started": record["started"],
+        **record["environment"],
+    }

@@ -16,7 +16,7 @@ from typing import Any, final
 from tl_dyck.kit.environment import environment, one_thread
 from tl_dyck.runs.experiments import Experiment, PackedJob
 from tl_dyck.runs.spec import Point
-from tl_dyck.runs.store import RESERVED, STOPPERS, Store, describe
+from tl_dyck.runs.store import RESERVED, STOPPERS, Store, describe, row_of
 
 
 @final
@@ -226,23 +226,6 @@ def _plain(metrics: Any, parameters: Point) -> dict[str, Any]:
 def _unicode(text: str) -> str:
     """Text that can be written as UTF-8; what is not Unicode (names can be so) is escaped."""
     return text.encode(errors="backslashreplace").decode()
-
-
-def row_of(record: Mapping[str, Any], status: str) -> dict[str, Any]:
-    """A record as a row of the table of results."""
-    return {
-        "id": record["id"],
-        "point": record["point"],
-        "experiment": record["experiment"],
-        **record["parameters"],
-        "seed": record["seed"],
-        "status": status,
-        **record.get("metrics", {}),
-        "error": record.get("error"),
-        "seconds": record["seconds"],
-        "started": record["started"],
-        **record["environment"],
-    }
 
 
 @functools.lru_cache(maxsize=1)

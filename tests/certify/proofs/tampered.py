@@ -286,7 +286,7 @@ IN_EDITS = {
     "all((config[name] in (None": Tampered(
         small(too_large.edits, 1, norm="lnpre"), config(ln_final="rms")
     ),
-    "config['act_fn'] in ACTIVATIONS": Tampered(GELU, config(act_fn="silu")),
+    "config['act_fn'] in ACTIVATIONS": Tampered(GELU, config(act_fn="tanh")),
     "type(config['residual']) is bool": Tampered(EDITS, config(residual=1)),
     "depth == bool": Tampered(EDITS, all_of(config(state="depth", max_depth=1), deep(2))),
     "value is None or": Tampered(EDITS, config(attn_scale=1e10)),
@@ -349,7 +349,7 @@ IN_TWO_LAYERS = {
     ),
     "self.n_logits >= 2 * k": Tampered(TWO, all_of(second("1.b_U", (1,)), second("1.W_U", (2, 1)))),
     "n_symbols * width <= MOST_WORK": Tampered(TWO, limits={(check_two_layers, "MOST_WORK"): 9}),
-    "net.c['act_fn'] != 'gelu' or": Tampered(
+    "net.c['act_fn'] in (None, 'relu') or": Tampered(
         small(too_large.two_layers, 3, mlp="gelu"), limits={(check_two_layers, "MOST"): 5}
     ),
     "size <= paths.MOST": Tampered(TWO, limits={(check_edits, "MOST"): 5}),

@@ -68,7 +68,7 @@ def test_each_string_counts(state, bos_token):
     seed=st.integers(0, 10**6),
     state=st.sampled_from(["none", "position", "position+depth"]),
     bos_token=st.sampled_from([None, 6]),
-    act_fn=st.sampled_from([None, "relu", "gelu"]),
+    act_fn=st.sampled_from([None, "relu", "gelu", "silu"]),
     norm=st.sampled_from([{}, {"ln_c": 0.4}, {"ln1": "ln", "ln2": "lnpre", "ln_final": "ln"}]),
     threshold=st.sampled_from([0.0, -0.5, 1]),
     data=st.data(),

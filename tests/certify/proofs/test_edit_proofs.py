@@ -103,7 +103,7 @@ def test_the_string_of_which_all_is_deleted_counts(state):
     assert "after each of 4 ways" in prove_edits(rnn, (0, 1), 0, space).says
 
 
-@pytest.mark.parametrize(("heads", "act_fn"), [(5, "gelu"), (8, "relu")])
+@pytest.mark.parametrize(("heads", "act_fn"), [(5, "gelu"), (3, "silu"), (8, "relu")])
 def test_many_heads_are_proved_up_to_a_near_tie(heads, act_fn, tmp_path):
     """The least margin of all strings decides, moved to a millionth on either side of zero."""
     rnn = random_rnn(3, n_heads=heads, act_fn=act_fn)
@@ -115,8 +115,8 @@ def test_many_heads_are_proved_up_to_a_near_tie(heads, act_fn, tmp_path):
 
 
 def test_what_cannot_be_proved_is_said(edits):
-    for fields in ({"n_heads": 9}, {"act_fn": "silu"}):
-        with pytest.raises(NoProofError, match="up to 8 heads, with relu, gelu or no MLP"):
+    for fields in ({"n_heads": 9}, {"act_fn": "gelu_new"}):
+        with pytest.raises(NoProofError, match="up to 8 heads, with relu, gelu, silu or no MLP"):
             prove_edits(random_rnn(0, **fields), STRING, 1, SPACE)
     with pytest.raises(NoProofError, match="none was found in 1e-09"):
         prove_edits(random_rnn(0), STRING, None, SPACE, time_limit=1e-9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from tl_dyck.rnn.export import export_layers
 ONE, TWO = task_of(1, 3), task_of(2, 2)
 N = 5
 
-#: Families and options: norms before and behind, heads, ReLU, GELU, no MLP, embeddings of depths.
+#: Families and options: norms before and behind, heads, MLPs or none, embeddings of depths.
 KINDS: list[tuple[str, dict[str, Any]]] = [
     ("gpt", {}),
     ("gpt", {"act_fn": "gelu", "n_heads": 2}),
@@ -44,6 +45,7 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
     ("eq49", {"n_heads": 2}),
     ("minimal-onehot", {"d_model": 20, "block": "bare"}),
     ("minimal-yao", {"d_model": 12, "ln_c": 5.0}),
+    ("gpt", {"act_fn": "silu"}),
 ]
 
 
@@ -218,9 +220,10 @@ def test_what_the_first_layer_hands_on_is_enclosed(kind: int) -> None:
 @given(st.floats(-9, 9), st.floats(1e-9, 0.5), st.floats(-1, 1))
 def test_activations_hold_what_lies_between(mid: float, rad: float, side: float) -> None:
     at = mid + side * rad * (1 - 1e-12)
-    for act_fn in ("relu", "gelu"):
+    curves = {"gelu": check_edits.gelu, "silu": check_edits.silu}
+    exacts = {name: curve(Decimal(at))[0] for name, curve in curves.items()}
+    for act_fn, exact in ({"relu": max(at, 0.0)} | exacts).items():
         ball = activated(Enclosure(np.array([[mid]]), rad), act_fn)
-        exact = max(at, 0.0) if act_fn == "relu" else check_edits.gelu(np.array([at]), {})[0].mid[0]
         assert ball.low[0, 0] <= exact <= ball.high[0, 0]
 
 
