@@ -28,7 +28,7 @@ UNTIL = ("refuted", "signs", "likeliest", "counted")
 _PROBED = 5
 """Lengths that are asked before all others: the shortest, the longest, and some between."""
 
-_SLICES = (1.0, 8.0, 64.0, math.inf)
+_SLICES = (1.0, 8.0, 64.0, 512.0, math.inf)
 """Seconds after which an open question waits for the others, for it begins anew."""
 
 
@@ -167,7 +167,13 @@ class Anytime:
                 return
             limit = Deadline.after(min(seconds, self.deadline.left))
             found = self.asking.margins(length).least_of(
-                answer, length, limit, decide=decide, below=below, string=known.string
+                answer,
+                length,
+                limit,
+                decide=decide,
+                below=below,
+                string=known.string,
+                in_time=self.deadline.at < math.inf,
             )
             known.low, known.ended = max(known.low, found.low), found.ended
             known.see(found.high, found.string, answer)

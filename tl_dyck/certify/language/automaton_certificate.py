@@ -131,7 +131,8 @@ def _verdict(
     if deadline.passed:
         return "open", f"not all was decided in time: length {first.length} and others were not"
     low, high = first.margin or margin
-    why = "a tie, or nearly so" if high - low < 1e-6 * max(1.0, abs(high)) else "too many parts"
+    tied = high - low < 1e-6 * max(1.0, abs(high))
+    why = "a tie, or nearly so" if tied else "too many parts (time_limit= allows more)"
     return "open", f"{why}: at length {first.length} the least margin is in [{low:.3g}, {high:.3g}]"
 
 
