@@ -135,8 +135,9 @@ def test_answers_that_are_not_known_to_be_right_are_counted() -> None:
     asked = Anytime(asking, runner, [4], Deadline(), lambda share: None)
     for known in asked.known[4].values():
         known.low, known.high = -1e-9, 1e-9
-    asked.known[4][0].high = -1.0
-    found = asked._counted(4)
+    asked.known[4][0].see(-1.0, (0, 0, 0, 0), 0)
+    asked._count(first=False)
+    found = asked.counts[4]
     wrong = int((brute(model, task, 4) < 0).sum())
     assert tuple(found) == (wrong, wrong)
 

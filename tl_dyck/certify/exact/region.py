@@ -294,7 +294,7 @@ class Region:
     def _costs(self, items: IntArray, head: int, dx: Array, t: Array) -> Array:
         """E (D · x - t ω) of symbols, [S, B], where ω is 1 or base · x."""
         x = self.view.x.mid[:, head]
-        costs = dx - t * (1.0 if self.unit else x @ self.base[items, head].T)
+        costs: Array = dx - t * (1.0 if self.unit else x @ self.base[items, head].T)
         costs *= self.attention.weights[self.items.groups[items], :, head].T
         return costs
 
@@ -313,7 +313,8 @@ class Region:
         Of D itself only the sizes matter, for rounding; what is bounded is given by D · x.
         """
         graph, every = self.attention.graph, np.arange(len(items))
-        found, which = low.copy(), every
+        found: Array = low.copy()
+        which = every
         for again in range(_ROUNDS + 1 if len(items) else 0):
             mine, x = items[which], dx[:, which]
             costs, these = self._costs(mine, head, x, t), self.items.take(mine)

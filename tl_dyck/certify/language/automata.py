@@ -22,7 +22,8 @@ from tl_dyck.certify.exact.attention import AttentionWeights
 from tl_dyck.certify.exact.balls import Ball, BoolArray, IntArray
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.incumbent import Incumbent
-from tl_dyck.certify.exact.loss_counts import Losing, count_losing
+from tl_dyck.certify.exact.loss_counts import Losing
+from tl_dyck.certify.exact.mass import count_wrong
 from tl_dyck.certify.exact.minimise import lower_bound
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import emission_costs, sweep
@@ -365,7 +366,7 @@ class Margins:
         graph = self._walks.graph(np.arange(len(self.answers.answer)) == state, length)
         if graph is None:
             return Losing(0, 0)
-        return count_losing(*self._asked(graph, int(self.answers.answer[state]), deadline))
+        return count_wrong(*self._asked(graph, int(self.answers.answer[state]), deadline))
 
     def _asked(
         self, graph: StringGraph, answer: int, deadline: Deadline
