@@ -342,11 +342,13 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def _number(bounds: Sequence[int]) -> str:
     """A number between two, rounded so that it stays there; exactly if they are one."""
-    low, high = bounds
+    (low, high), rounded = bounds, Context(prec=4, rounding=ROUND_FLOOR)
     if low == high:
         return f"{low:,}"
-    digits = Context(prec=4, rounding=ROUND_FLOOR).create_decimal(low)
-    return f"{digits:.3e} to {Context(prec=4, rounding=ROUND_CEILING).create_decimal(high):.3e}"
+    if high >= 10 ** (2 * _DIGITS):  # nothing bounds it from above
+        return f"at least {rounded.create_decimal(low):.3e}" if low else "not bounded in time"
+    up = Context(prec=4, rounding=ROUND_CEILING).create_decimal(high)
+    return f"{f'{rounded.create_decimal(low):.3e}' if low else 0} to {up:.3e}"
 
 
 def _proof(found: dict[str, Any] | None) -> str:
