@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from torch.nn.functional import gelu, rms_norm, scaled_dot_product_attention
 from tl_dyck import certify_language, prove_language
 from tl_dyck.certify import check_model
 from tl_dyck.certify.language import LanguageCertificate
+from tl_dyck.certify.language.automaton_certificate import count_wrong_strings
 from tl_dyck.certify.proof import NoProofError
 from tl_dyck.kit.files import read_regular
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
@@ -235,9 +237,10 @@ def decide(
     proof = None
     if folder is not None and found.status == "proved":
         proof = prove(adder, folder, time_limit)
-    wrong = [
-        generated(adder, row.worst.tokens) for row in found.by_length if row.wrong and row.worst
-    ]
+    refuted = [row for row in found.by_length if row.wrong]
+    wrong = [generated(adder, row.worst.tokens) for row in refuted if row.worst]
+    started = time.process_time()
+    counts = wrong_sums(adder, [row.length for row in refuted], time_limit)
     return {
         "name": adder.name,
         "parameters": adder.n_parameters,
@@ -245,7 +248,9 @@ def decide(
         "drawn": _DRAWN,
         "drawn wrong": drawn_wrong(adder),
         "status": found.status,
-        "answers": _answers(found),
+        "answers": _answers(found, counts),
+        "wrong": share_of_any(counts),
+        "counted in": time.process_time() - started,
         "wrong sums": [{"prompt": prompt, "generated": said} for prompt, said in wrong],
         "least margin": [found.margin.low, found.margin.high],
         "seconds": seconds,
@@ -272,23 +277,40 @@ def prove(adder: Adder, folder: Path, time_limit: float | None) -> dict[str, Any
     }
 
 
-def _answers(found: LanguageCertificate) -> list[dict[str, Any]]:
-    """Of each answer: whether it is proved, bounds of the least margin, the worst string."""
+def wrong_sums(
+    adder: Adder, lengths: list[int], time_limit: float | None
+) -> dict[int, tuple[int, int]]:
+    """After how many prefixes of each length, a sum each, it errs: at least, and at most."""
+    each = None if time_limit is None else time_limit / max(1, len(lengths))
+    found = count_wrong_strings(adder.rnn, adder.task, lengths, each) if lengths else {}
+    return {length: (counted.low, counted.high) for length, counted in found.items()}
+
+
+def share_of_any(counts: dict[int, tuple[int, int]]) -> list[int]:
+    """How many sums get any wrong digit: at least the most of one answer, at most all added up."""
+    return [max((low for low, _ in counts.values()), default=0), sum(h for _, h in counts.values())]
+
+
+def _answers(
+    found: LanguageCertificate, counts: dict[int, tuple[int, int]]
+) -> list[dict[str, Any]]:
+    """Of each answer: whether it is proved, bounds of the least margin, the worst string, wrong."""
     rows = []
     for row in found.by_length:
         assert row.margin is not None
         status = "refuted" if row.wrong else "proved" if row.decided else "open"
         worst = row.worst.text if row.worst else ""
-        rows.append({"status": status, "margin": [row.margin.low, row.margin.high], "worst": worst})
+        margin, wrong = [row.margin.low, row.margin.high], counts.get(row.length, (0, 0))
+        rows.append({"status": status, "margin": margin, "worst": worst, "wrong": wrong})
     return rows
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown: a row for each adder, then one for each answer."""
     text = [
-        "| adder | numbers | its authors say | drawn sums that are wrong | on all 10²⁰ | a sum it "
-        "writes wrong | CPU seconds | its proof |",
-        "|---|---|---|---|---|---|---|---|",
+        "| adder | numbers | its authors say | drawn sums that are wrong | on all 10²⁰ | of these "
+        "wrong | a sum it writes wrong | CPU seconds, and to count | its proof |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         states = [each["status"] for each in row["answers"]]
@@ -299,17 +321,34 @@ def table(rows: list[dict[str, Any]]) -> str:
         shown = f"`{wrong[0]['prompt']}` gives `{wrong[0]['generated']}`" if wrong else ""
         text.append(
             f"| {row['name']} | {row['parameters']} | {row['authors say']} | "
-            f"{row['drawn wrong']} of {row['drawn']:,} | {verdict} | {shown} | "
-            f"{row['seconds']:.1f} | {_proof(row['proof'])} |"
+            f"{row['drawn wrong']} of {row['drawn']:,} | {verdict} | {_number(row['wrong'])} | "
+            f"{shown} | {row['seconds']:.1f}, {row['counted in']:.1f} | {_proof(row['proof'])} |"
         )
-    text += ["", "| adder | answer | | least margin | where it was seen |", "|---|---|---|---|---|"]
+    text += [
+        "",
+        "| adder | answer | | least margin | where it was seen | of 10²⁰ wrong |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in rows:
         for at, each in enumerate(row["answers"]):
             low, high = (f"{value:.4g}" for value in each["margin"])
+            wrong = "" if each["status"] == "open" else _number(each["wrong"])
             text.append(
-                f"| {row['name']} | {at} | {each['status']} | {low} to {high} | `{each['worst']}` |"
+                f"| {row['name']} | {at} | {each['status']} | {low} to {high} | "
+                f"`{each['worst']}` | {wrong} |"
             )
     return "\n".join(text) + "\n"
+
+
+def _number(bounds: Sequence[int]) -> str:
+    """A number between two, rounded so that it stays there; exactly if they are one."""
+    (low, high), rounded = bounds, Context(prec=4, rounding=ROUND_FLOOR)
+    if low == high:
+        return f"{low:,}"
+    if high >= 10 ** (2 * _DIGITS):  # nothing bounds it from above
+        return f"at least {rounded.create_decimal(low):.3e}" if low else "not bounded in time"
+    up = Context(prec=4, rounding=ROUND_CEILING).create_decimal(high)
+    return f"{f'{rounded.create_decimal(low):.3e}' if low else 0} to {up:.3e}"
 
 
 def _proof(found: dict[str, Any] | None) -> str:

@@ -148,3 +148,13 @@ def test_a_folder_of_a_language_is_decided_and_run(tmp_path: Path) -> None:
     assert row["run"]["off"] < 1e-4
     assert set(row["says"]) != set(row["may"])
     assert f"`{row['shortest']}`" in decompiled.table([row])
+
+
+@pytest.mark.parametrize("low", [0, 7, 31_710_003_300_001, 99_999_999])
+@pytest.mark.parametrize("more", [1, 10**6, 12_345_678_901_234])
+def test_a_number_between_two_is_rounded_outwards(low: int, more: int) -> None:
+    before, _, after = adders._number((low, low + more)).partition(" to ")
+    assert low * 0.998 <= float(before) <= low
+    assert low + more <= float(after) <= (low + more) * 1.002
+    assert adders._number((low, low)) == f"{low:,}"
+    assert "to" not in adders._number((low, 10**20))

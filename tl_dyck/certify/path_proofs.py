@@ -189,7 +189,7 @@ class _Trees:
                 self._run(node)
             nodes = [node for *_, node in loose]
         for bounds, which, node in loose:
-            cut = self._cut(bounds.walks, which)
+            cut = self._cut(bounds, which)
             if cut is None:
                 string = self._string(node.near)
                 raise NoProofError(f"on {string} the prediction is within rounding")
@@ -236,22 +236,36 @@ class _Trees:
             at = came[best]
         return [each for each in found[::-1] if not self.is_first[each]]
 
-    def _cut(self, walks: PartWalks, which: int) -> list[int] | None:
-        """Where options differ most in cost: over which step, from which option on."""
-        space, sums = self.space, walks.costs.mean(1)
-        costs, times = np.zeros((2, len(space.options)))
+    def _cut(self, bounds: PartBounds, which: int) -> list[int] | None:
+        """Where options move attention's output most apart: over which step, from which option on.
+
+        A symbol of weight E / Z moves a head's output by about E / Z (v - output).
+        """
+        space, walks = self.space, bounds.walks
+        values = bounds.v.mid if bounds.v.mid.ndim == 3 else bounds.v.mid[which]
+        weight = bounds.e.mid[which] * bounds.ends[which].mean(0)  # [symbol, head]
+        moved = (weight[..., None] * (values - bounds.near[which])).reshape(len(weight), -1)
+        moved = np.append(moved, np.zeros((1, moved.shape[1])), axis=0)
+        # what is not finite orders nothing, and a decomposition of it would not end
+        moved = np.nan_to_num(moved, posinf=0.0, neginf=0.0)
+        vectors, times = (
+            np.zeros((len(space.options), moved.shape[1])),
+            np.zeros(len(space.options)),
+        )
         for _, _, rows, _, part, option in walks.steps:
             mine = part == which
-            np.add.at(costs, option[mine], sums[rows[:, mine]].sum(0))
+            np.add.at(vectors, option[mine], moved[rows[:, mine] - which * walks.rows].sum(0))
             np.add.at(times, option[mine], 1)
         live = times > 0
-        costs[live] /= times[live]
+        vectors[live] /= times[live, None]
         # -1: less than any gain, which is a square
         found: tuple[float, list[int] | None] = (-1.0, None)
         for step in range(space.n_levels - 1):
             over = np.flatnonzero(live & (space.source <= step) & (step < space.target))
             if len(over) > 1:
-                gain, first = best_cut(costs[over])
+                apart = vectors[over] - vectors[over].mean(0)
+                along = apart @ np.linalg.svd(apart, full_matrices=False)[2][0]
+                gain, first = best_cut(along)
                 found = max(found, (gain, [step, int(over[first])]), key=lambda each: each[0])
         return found[1]
 

@@ -11,12 +11,13 @@ from tests.certify.exact.rational import Rational
 from tests.certify.exact.test_paths import listed
 from tests.certify.oracles import free, random_rnn
 from tl_dyck.certify import Duplicate, PerturbationSpace, Substitute
-from tl_dyck.certify.exact import loss_counts
+from tl_dyck.certify.exact import loss_counts, mass
 from tl_dyck.certify.exact.attention import AttentionWeights
 from tl_dyck.certify.exact.graph import NO_GROUP, StringGraph
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.layout import build_graph
 from tl_dyck.certify.exact.loss_counts import count_losing, paths_to_go
+from tl_dyck.certify.exact.mass import Mass
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.objectives import Objectives
 
@@ -122,6 +123,14 @@ def test_what_loses_is_counted_by_any_way_of_counting(
         at = [x + Fraction(1, 10**7) * (1 if share else -1) for x in at]
         lose = int((gaps < np.array(at)).any(1).sum())
         objectives = Objectives(np.zeros(2, int), np.array([1, 2]), -np.array(at, float))
+        for few in (0, 256):  # by bounds alone, and by running parts
+            monkeypatch.setattr(mass, "_FEW_STRINGS", few)
+            by_parts, last = Mass(attention, Incumbent(network, graph, objectives)), None
+            while last is None or last.low < last.high:
+                before, last = last, by_parts.run(1)
+                assert last.low <= lose <= last.high
+                assert before is None or before.low <= last.low <= last.high <= before.high
+            assert last == (lose, lose)
         for most, listed_most in ((1 << 20, 50_000_000), (6, 50_000_000), (6, -1)):
             monkeypatch.setattr(loss_counts, "_MOST", most)
             monkeypatch.setattr(loss_counts, "_LISTED", listed_most)

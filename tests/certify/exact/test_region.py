@@ -45,9 +45,10 @@ def test_ranges_hold_every_string_and_signs_are_those_of_best_ranges(
             assert (low[item] <= seen).all()
             assert (seen <= high[item]).all()
     signs = [(low + offsets >= 0) * 1 - (high + offsets <= 0) * 1 for low, high in (best, enough)]
-    np.testing.assert_array_equal(*signs)
+    # a box may show a sign that the best range of one direction does not: its axes are others
+    assert (signs[1] == signs[0])[signs[0] != 0].all()
     same = np.isclose(best, enough, rtol=0, atol=1e-12).all(0)
-    assert same[signs[0] == 0].all()
+    assert same[signs[1] == 0].all()
     assert not same.all()
 
 

@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 from tests.certify.language.test_automata import random_model
 from tests.rnn import architectures
 from tl_dyck.certify import CertifyError
+from tl_dyck.certify.exact import mass
+from tl_dyck.certify.exact.loss_counts import Losing
 from tl_dyck.certify.language import LanguageCertificate, certify_language, sample_error
+from tl_dyck.certify.language.automaton_certificate import count_wrong_strings
 from tl_dyck.language import DyckStringError
 from tl_dyck.rnn import UnsupportedModelError, export_rnn
 from tl_dyck.tasks import AutomatonTask, accuracy_on, addition_task, counted_accuracy
@@ -233,6 +236,35 @@ def test_what_may_follow_is_decided_where_places_are_in_any_order() -> None:
             assert row.wrong == (margin < 0).sum()
             assert row.margin is not None
             assert row.margin.low == pytest.approx(margin.min(), abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    "shape", [{}, {"normalization_type": "LN", "act_fn": "gelu"}, {"n_heads": 2}], ids=str
+)
+def test_wrong_sums_are_counted_by_parts_alone(
+    shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every sum of two digits, of random weights: none is run, and nothing counted along paths."""
+    task = addition_task(2, base=3, least_first="s")
+    model = random_model(task, 1, 0.5, n_ctx=9, **shape)
+    monkeypatch.setattr(mass, "_FEW_STRINGS", 0)
+    monkeypatch.setattr(mass, "count_losing", lambda *_: Losing(0, 10**9))
+    lengths, mixed = [place + 1 for place in task.asked or ()], 0
+    for limit in (None, 100.0, 0.0):
+        found = count_wrong_strings(model, task, lengths, limit)
+        for length in lengths:
+            after = prefixes_of(task, length - 1)
+            with torch.no_grad():
+                logits = model(torch.tensor([*after]))[:, -1]
+            right = torch.tensor([known(said) for said in after.values()])
+            wrong = int((logits.argmax(1) != right).sum())
+            mixed += 0 < wrong < len(after)
+            assert found[length].low <= wrong <= found[length].high
+            if limit == 0.0:
+                assert found[length] == (0, len(after))
+            else:
+                assert found[length] == (wrong, wrong)
+    assert mixed
 
 
 def fields(task: AutomatonTask) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tests.certify.language.test_automata import (
     says,
 )
 from tl_dyck.certify.deadline import Deadline, by_work
-from tl_dyck.certify.language import certify_language
+from tl_dyck.certify.language import automata, certify_language
 from tl_dyck.certify.language.anytime import UNTIL, Anytime
 from tl_dyck.certify.language.asking import Asking
 from tl_dyck.certify.language.attempts import Attempts
@@ -134,8 +135,9 @@ def test_answers_that_are_not_known_to_be_right_are_counted() -> None:
     asked = Anytime(asking, runner, [4], Deadline(), lambda share: None)
     for known in asked.known[4].values():
         known.low, known.high = -1e-9, 1e-9
-    asked.known[4][0].high = -1.0
-    found = asked._counted(4)
+    asked.known[4][0].see(-1.0, (0, 0, 0, 0), 0)
+    asked._count(first=False)
+    found = asked.counts[4]
     wrong = int((brute(model, task, 4) < 0).sum())
     assert tuple(found) == (wrong, wrong)
 
@@ -154,3 +156,21 @@ def test_what_was_decided_before_a_limit_is_kept() -> None:
         assert row.margin is not None
         assert row.margin.low > -np.inf
         assert row.worst is not None
+
+
+def test_a_number_of_parts_ends_it_only_where_time_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = cumulative_sum()
+    model = random_model(task, 0, 0.5, d_vocab_out=3, n_ctx=14, act_fn="gelu", d_mlp=8)
+    with torch.no_grad():
+        model.unembed.b_U.copy_(torch.tensor([60.0, 0.0, 0.0]))
+    task = replace(task, answer=lambda state: 0)
+    monkeypatch.setattr(automata, "_MOST_PARTS", 1)
+    monkeypatch.setattr(automata, "_PARTS_OF_GROUP", 0)
+    ended = certify_language(model, task, 12, until="likeliest")
+    assert ended.status == "open"
+    assert "too many parts" in ended.reason
+    found = certify_language(model, task, 12, until="likeliest", time_limit=100)
+    assert found.status == "proved"
+    assert found.margin.low == pytest.approx(found.margin.high, abs=1e-6)

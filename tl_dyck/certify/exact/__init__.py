@@ -37,6 +37,7 @@ returns.
 - `work`: what running a string takes, and bounding a part.
 - `search`: branch and bound, for everything else.
 - `loss_counts`: how many strings lose, counted along paths.
+- `mass`: the same by parts, of which all lose or none does.
 - `minimise`: the driver: which of the two, and what is known when time runs out.
 
 **Question.** Given a string x, a space S(x) of strings around it (x itself included), and functions

@@ -143,6 +143,16 @@ class StringGraph:
         index = _padded(self.bundle_start)
         return np.maximum(index, 0), np.where(index >= 0, 0.0, np.inf)
 
+    @cached_property
+    def _padded_emits(self) -> IntArray:
+        """As `emits`; the last row is that of "emission" -1, which pads paths."""
+        nothing = np.full((1, self.emits.shape[1]), len(self.symbols.tokens))
+        return np.concatenate([self.emits, nothing])
+
+    def symbols_on(self, paths: IntArray) -> IntArray:
+        """The symbols on paths, one row each, with S for none between them."""
+        return self._padded_emits[paths].reshape(len(paths), -1)
+
     def string_of(self, emissions: IntArray) -> tuple[int, ...]:
         """The string (without BOS) that a path emits; emissions come in order (-1 is skipped)."""
         # -1 would index the last emission

@@ -40,9 +40,6 @@ class Incumbent:
         self.unembedding = network.unembedding(objectives)
         self.strings_run = 0
         # no symbol has this number; `_by_length` drops it
-        padding = len(graph.symbols.tokens)
-        # the last row is that of "emission" -1, which pads paths
-        self._emits = np.concatenate([graph.emits, np.full((1, graph.emits.shape[1]), padding)])
 
     def run_string(self, string: tuple[int, ...]) -> Array:
         """Run one string of the graph; returns the attention's output, [H, d_head]."""
@@ -131,7 +128,7 @@ class Incumbent:
 
     def _by_length(self, paths: IntArray) -> list[tuple[IntArray, IntArray]]:
         """Per length: which paths, and their symbols [·, length]."""
-        symbols = self._emits[paths].reshape(len(paths), -1)
+        symbols = self.graph.symbols_on(paths)
         real = symbols < len(self.graph.symbols.tokens)
         lengths = real.sum(1)
         groups = ((length, np.flatnonzero(lengths == length)) for length in np.unique(lengths))

@@ -357,9 +357,11 @@ def _extreme_to_go(graph: StringGraph, mine: BoolArray, costs: Array, sign: floa
     return sign * to_go
 
 
-def paths_to_go(graph: StringGraph, group: int) -> Counts:
-    """[nodes] how many paths of a group lead from each node to the end, exactly."""
+def paths_to_go(graph: StringGraph, group: int, allowed: BoolArray | None = None) -> Counts:
+    """[nodes] how many paths of a group, of allowed emissions, lead on to the end, exactly."""
     size: Any = np.diff(graph.bundle_start).astype(object)
+    if allowed is not None:
+        size = np.add.reduceat(allowed.astype(np.int64), graph.bundle_start[:-1]).astype(object)
     # no string of this group passes another's closing bundle
     size[(graph.bundle_group != NO_GROUP) & (graph.bundle_group != group)] = 0
     ways: Counts = np.zeros(graph.n_nodes, dtype=object)

@@ -12,11 +12,18 @@ from einops import einsum, rearrange
 
 from tl_dyck.certify.exact.attention import AttentionWeights, Items, View
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray, gamma
-from tl_dyck.certify.exact.paths import extremes
+from tl_dyck.certify.exact.paths import emission_costs, extremes, sweep
 
 _MOST_NUMBERS = 50_000
 """Costs of emissions are computed this many at a time (0.4 MB): what is made of them, some times as
 much, stays in the cache. With four times as many an adder of 381 nodes took 1.25 times as long."""
+_UNEVEN = (4.0, 100.0)
+"""Where the greatest denominator is so many times the least, one path may say little of an end.
+Beyond, an end is nearly that of single symbols' values, and the part has to be split anyway."""
+_ROUNDS = 2
+"""So often an end is looked for from a better value, at most,"""
+_LOOSE = 0.1
+"""as long as it may gain this share of the range."""
 _BOXED = 2
 """A box is looked at first where it takes this many times fewer ranges."""
 
@@ -273,15 +280,82 @@ class Region:
         return found[:, wanted]
 
     def _ranges_of(self, items: IntArray, head: int, d: Array, dx: Array) -> tuple[Array, Array]:
-        """Ranges of D · o on B items, each of its D [B, width], given D · x of symbols, [S, B]."""
-        attention, some = self.attention, self.items.take(items)
-        mine, base = some.groups, self.base[items, head]
+        """Ranges of D · o on B items, each of its D [B, width], given D · x of symbols, [S, B].
+
+        The nearer t is to the end that is asked for, the less is lost: it is what D · o is at the
+        centre; where denominators differ much, then what it is on the best path of the last t, so
+        that both meet at the end (Dinkelbach). Any t is sound.
+        """
         # any number is right; rounding of t itself is therefore no error
         t = (d * self.centre[items, head]).sum(1)  # [B]
-        # costs of symbols, [S, B]: E (D · x - t ω), where ω is 1 or base · x
-        costs = dx - t * (1.0 if self.unit else self.view.x.mid[:, head] @ base.T)
-        costs *= attention.weights[mine, :, head].T
-        least, most = extremes(attention.graph, costs, mine, some.allowed)
+        costs = self._costs(items, head, dx, t)
+        these = self.items.take(items)
+        least, most = extremes(self.attention.graph, costs, these.groups, these.allowed)
+        low, high = self._ends(items, head, d, t, least, most)
+        if self.unit:  # a weighted mean lies between the least and the greatest of what it is of
+            size, error = abs(d) @ self.view.largest[head], abs(d) @ self.view.error[head]
+            lost = gamma(d.shape[1] + 8) * size + error * (1 + 1e-9)
+            low = np.fmax(low, dx.min(0) - lost)
+            high = np.fmin(high, dx.max(0) + lost)
+        some = self._loose(items, head, least, high - low)
+        low[some] = self._nearer(
+            items[some], head, d[some], dx[:, some], t[some], low[some], high[some]
+        )
+        # the greatest D · o is minus the least -D · o
+        some = self._loose(items, head, -most, high - low)
+        high[some] = -self._nearer(
+            items[some], head, d[some], -dx[:, some], -t[some], -high[some], -low[some]
+        )
+        return low, high
+
+    def _costs(self, items: IntArray, head: int, dx: Array, t: Array) -> Array:
+        """E (D · x - t ω) of symbols, [S, B], where ω is 1 or base · x."""
+        x = self.view.x.mid[:, head]
+        costs: Array = dx - t * (1.0 if self.unit else x @ self.base[items, head].T)
+        costs *= self.attention.weights[self.items.groups[items], :, head].T
+        return costs
+
+    def _loose(self, items: IntArray, head: int, least: Array, width: Array) -> IntArray:
+        """Of which of B lower bounds much of the width may be lost to the denominator's range."""
+        bottom, top = self.low[items, head], self.high[items, head]
+        lost = -least * (1 / bottom - 1 / top)
+        uneven = (top > _UNEVEN[0] * bottom) & (top < _UNEVEN[1] * bottom)
+        return np.flatnonzero(uneven & (lost > _LOOSE * width))
+
+    def _nearer(
+        self, items: IntArray, head: int, d: Array, dx: Array, t: Array, low: Array, high: Array
+    ) -> Array:
+        """Lower bounds of D · o, [B], no worse than `low`, by lowering t to its least value.
+
+        Of D itself only the sizes matter, for rounding; what is bounded is given by D · x.
+        """
+        graph, every = self.attention.graph, np.arange(len(items))
+        found: Array = low.copy()
+        which = every
+        for again in range(_ROUNDS + 1 if len(items) else 0):
+            mine, x = items[which], dx[:, which]
+            costs, these = self._costs(mine, head, x, t), self.items.take(mine)
+            swept = sweep(graph, emission_costs(graph, costs, these.groups, these.allowed))
+            if again:  # what comes of the first t is known already
+                bound = self._ends(mine, head, d[which], t, swept.least, swept.least)[0]
+                found[which] = np.fmax(found[which], bound)
+            loose = self._loose(mine, head, swept.least, (high - found)[which])
+            if not len(loose):
+                break
+            which, mine, x = which[loose], mine[loose], x[:, loose]
+            # on the best paths D · o = t + r / Σ E ω, but for rounding; and any t is sound
+            weights = self._costs(mine, head, 0 * x, np.full(len(loose), -1.0))
+            padded = np.append(weights, np.zeros((1, len(loose))), axis=0)
+            omega = padded[graph.symbols_on(swept.paths(loose)), every[: len(loose), None]].sum(1)
+            t = t[loose] + swept.least[loose] / np.maximum(omega, self.low[mine, head])
+        return found
+
+    def _ends(
+        self, items: IntArray, head: int, d: Array, t: Array, least: Array, most: Array
+    ) -> tuple[Array, Array]:
+        """Bounds of D · o, [B], from the least and the greatest Σ E (D · x - t ω), for any t."""
+        attention = self.attention
+        mine, base = self.items.groups[items], self.base[items, head]
         bottom, top = self.low[items, head], self.high[items, head]
         # D · o - t = r / Σ E ω lies between these: a negative r is worst over the least denominator
         down = least / np.where(least < 0, bottom, top)

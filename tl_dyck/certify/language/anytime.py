@@ -19,8 +19,11 @@ from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.loss_counts import Losing
 from tl_dyck.certify.language.asking import Asking
 from tl_dyck.certify.language.attempts import Attempts
-from tl_dyck.certify.language.automata import NOTHING, TOLERANCE, Least
+from tl_dyck.certify.language.automata import NOTHING, TOLERANCE, Least, Margins
 from tl_dyck.certify.language.runner import Runner
+
+_EACH = 1.0
+"""Seconds for which strings of a state are counted before those of others."""
 
 UNTIL = ("refuted", "signs", "likeliest", "counted")
 """What may be asked for, in the order in which it becomes known."""
@@ -28,7 +31,7 @@ UNTIL = ("refuted", "signs", "likeliest", "counted")
 _PROBED = 5
 """Lengths that are asked before all others: the shortest, the longest, and some between."""
 
-_SLICES = (1.0, 8.0, 64.0, math.inf)
+_SLICES = (1.0, 8.0, 64.0, 512.0, math.inf)
 """Seconds after which an open question waits for the others, for it begins anew."""
 
 
@@ -173,23 +176,25 @@ class Anytime:
                 return
             limit = Deadline.after(min(seconds, self.deadline.left))
             found = self.asking.margins(length).least_of(
-                answer, length, limit, decide=decide, below=below, string=known.string
+                answer,
+                length,
+                limit,
+                decide=decide,
+                below=below,
+                string=known.string,
+                in_time=self.deadline.at < math.inf,
             )
             known.low, known.ended = max(known.low, found.low), found.ended
             known.see(found.high, found.string, answer)
 
     def _count(self, *, first: bool) -> None:
-        for length in self.known:
-            if self.least(length).high < 0 and not self.deadline.passed:
-                self.counts[length] = self._counted(length)
-
-    def _counted(self, length: int) -> Losing:
-        """How many strings of a length are wrong, state by state."""
-        doubtful = [each.answer for each in self.known[length].values() if not each.low > 0]
-        margins = self.asking.margins(length)
-        asking = np.flatnonzero(np.isin(margins.answers.answer, doubtful)).tolist()
-        each = [margins.wrong(length, state, self.deadline) for state in asking]
-        return Losing(*np.array(each, dtype=object).sum(0))
+        refuted = [length for length in self.known if self.least(length).high < 0]
+        for done, length in enumerate(refuted):
+            if self.deadline.passed:
+                return
+            doubtful = [each.answer for each in self.known[length].values() if not each.low > 0]
+            limit = _share(self.deadline, len(refuted) - done)
+            self.counts[length] = counted(self.asking.margins(length), length, doubtful, limit)
 
     def _numbers(self, length: int) -> dict[int, int]:
         """How many strings of a length ask for each answer."""
@@ -211,6 +216,27 @@ class Anytime:
             ]:
                 if known.low == -math.inf:
                     known.low = margins.floor(answer, lengths[-1])
+
+
+def counted(margins: Margins, length: int, answers: Sequence[int], deadline: Deadline) -> Losing:
+    """How many strings of a length that ask for some answers are wrong, state by state."""
+    asking = np.flatnonzero(np.isin(margins.answers.answer, answers)).tolist()
+    found: dict[int, Losing] = {}
+    for most in (_EACH, math.inf) if deadline.at < math.inf else (math.inf,):
+        # what is not counted exactly at once shares the rest of the time
+        hard = [s for s in asking if s not in found or found[s].low < found[s].high]
+        for done, state in enumerate(hard):
+            limit = _share(deadline, len(hard) - done, most)
+            found[state] = margins.wrong(length, state, limit)
+    every = found.values()
+    return Losing(sum(each.low for each in every), sum(each.high for each in every))
+
+
+def _share(deadline: Deadline, among: int, most: float = math.inf) -> Deadline:
+    """Of the next of so many that have the rest of the time, some seconds each at most."""
+    if deadline.at == math.inf:
+        return deadline
+    return Deadline.after(min(deadline.left / among, most))
 
 
 def _off(value: float) -> float:

@@ -22,7 +22,8 @@ from tl_dyck.certify.exact.attention import AttentionWeights
 from tl_dyck.certify.exact.balls import Ball, BoolArray, IntArray
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.incumbent import Incumbent
-from tl_dyck.certify.exact.loss_counts import Losing, count_losing
+from tl_dyck.certify.exact.loss_counts import Losing
+from tl_dyck.certify.exact.mass import count_wrong
 from tl_dyck.certify.exact.minimise import lower_bound
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import emission_costs, sweep
@@ -45,6 +46,9 @@ _MOST_PARTS = 1_000
 
 _PARTS_OF_GROUP = 100
 """Or into so many on average for each last symbol, of which there are many with profiles."""
+
+_MOST_ROOM = 1_000_000_000
+"""Where only time is to end it: parts and emissions, a byte each (1 GB)."""
 
 _MOST_WEIGHTS = 200_000_000
 """Of symbols for last symbols, and heads (1.6 GB); of longer strings nothing is known."""
@@ -283,6 +287,7 @@ class Margins:
         decide: bool,
         below: float = math.inf,
         string: tuple[int, ...] | None = None,
+        in_time: bool = False,
     ) -> Least:
         """The least margin on the strings of a length that ask for an answer.
 
@@ -293,6 +298,7 @@ class Margins:
             decide: find its sign only.
             below: only what is less is looked for, so that the lower bound is of no use beyond.
             string: one of them, with which to begin; None for any.
+            in_time: only the deadline ends it, and not a number of parts.
         """
         nothing = Least(-math.inf, answer=answer)
         try:
@@ -311,6 +317,8 @@ class Margins:
         if incumbent.upper > below:
             incumbent.upper, incumbent.string = below, None
         parts = max(_MOST_PARTS, _PARTS_OF_GROUP * len(graph.groups))
+        if in_time:
+            parts = max(parts, _MOST_ROOM // len(graph.option))
         how = {"decide": decide, "tolerance": TOLERANCE, "most_parts": parts}
         low, _ = lower_bound(attention, incumbent, output, **how)
         if incumbent.string is None:
@@ -358,7 +366,7 @@ class Margins:
         graph = self._walks.graph(np.arange(len(self.answers.answer)) == state, length)
         if graph is None:
             return Losing(0, 0)
-        return count_losing(*self._asked(graph, int(self.answers.answer[state]), deadline))
+        return count_wrong(*self._asked(graph, int(self.answers.answer[state]), deadline))
 
     def _asked(
         self, graph: StringGraph, answer: int, deadline: Deadline

@@ -16,10 +16,11 @@ import torch
 
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
+from tl_dyck.certify.exact.loss_counts import Losing
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language.anytime import Anytime
+from tl_dyck.certify.language.anytime import Anytime, counted
 from tl_dyck.certify.language.asking import Asking
-from tl_dyck.certify.language.automata import Least
+from tl_dyck.certify.language.automata import NOTHING, Least
 from tl_dyck.certify.language.claims import read_threshold, said_to_follow
 from tl_dyck.certify.language.lengths import first_gap, refuse_long
 from tl_dyck.certify.language.profiles import Ending
@@ -113,6 +114,31 @@ def decide_automaton(
     )
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def count_wrong_strings(
+    model: Any, task: AutomatonTask, lengths: Sequence[int], time_limit: float | None = None
+) -> dict[int, Losing]:
+    """How many strings of some lengths get a wrong answer: at least, and at most.
+
+    Args:
+        model: as of `decide_automaton`.
+        task: the automaton.
+        lengths: in symbols.
+        time_limit: seconds for each length; numbers meet, but for rounding, if there are enough.
+
+    Raises:
+        CertifyError, UnsupportedModelError: as of `decide_automaton`.
+    """
+    network, _ = read_automaton(model, task, max(lengths))
+    asking, found = Asking.of(network, task, max(lengths), None), {}
+    for length in lengths:
+        margins = asking.margins(length)
+        asked = np.unique(margins.answers.answer).tolist()
+        answers = [answer for answer in asked if answer != NOTHING]
+        found[length] = counted(margins, length, answers, Deadline.after(time_limit))
+    return found
+
+
 def _verdict(
     rows: Sequence[LengthResult],
     margin: Bounds,
@@ -132,7 +158,8 @@ def _verdict(
         return "open", f"not all was decided in time: length {first.length} and others were not"
     low, high = first.margin or margin
     # a word for the reason; the bounds themselves are told beside it
-    why = "a tie, or nearly so" if high - low < 1e-6 * max(1.0, abs(high)) else "too many parts"
+    tied = high - low < 1e-6 * max(1.0, abs(high))
+    why = "a tie, or nearly so" if tied else "too many parts (time_limit= allows more)"
     return "open", f"{why}: at length {first.length} the least margin is in [{low:.3g}, {high:.3g}]"
 
 
