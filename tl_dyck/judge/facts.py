@@ -255,15 +255,12 @@ class Enumeration(World):
 
 def head_facts(world: World) -> list[Fact]:
     """Of every head, "needed", "carries" and "pattern", by enumeration."""
-    return [fact for each in changed_heads(world) if (fact := world.breaks(*each)) is not None]
+    facts = (world.breaks(*each) for each in changed_heads(world, ("needed", "carries", "pattern")))
+    return [fact for fact in facts if fact is not None]
 
 
-def changed_heads(
-    world: World, kinds: Sequence[str] = ("needed", "carries", "pattern")
-) -> Iterator[tuple[Question, Float[Tensor, "n pos d_vocab"]]]:
-    """Of every head, the logits if it puts out nothing ("needed"), its mean, what it does on the
-    partner ("carries"), or what it would if it attended to all alike ("pattern").
-    """
+def changed_heads(world: World, kinds: Sequence[str]) -> Iterator[tuple[Question, Tensor]]:
+    """Of every head, logits if it puts out zero, its mean, that of the partner, or flat sums."""
     lean = LeanTail(world.model) if LeanTail.fits(world.model) else None
     replay = Replay(world.model, world.tokens, uniform=True, lean=lean)
     exchanged = Replay(world.model, world.partners)
