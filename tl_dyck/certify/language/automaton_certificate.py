@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.anytime import Anytime
 from tl_dyck.certify.language.asking import Asking
-from tl_dyck.certify.language.automata import Least
+from tl_dyck.certify.language.automata import Answers, Least
 from tl_dyck.certify.language.claims import read_threshold, said_to_follow
 from tl_dyck.certify.language.lengths import first_gap, refuse_long
 from tl_dyck.certify.language.profiles import Ending
@@ -73,7 +72,13 @@ def decide_automaton(
     asked = [length for length in lengths if asking.numbers[length]]
     known = Anytime(asking, runner, asked, deadline, tell)
     known.decide(until)
-    show = partial(_shown, asking, runner.model, threshold)
+
+    def show(least: Least, logits: Array) -> PrefixFound:
+        assert least.string is not None
+        answers, number = asking.margins(len(least.string)).answers, asking.numbers
+        how = task, answers, number[len(least.string)]
+        return shown(*how, runner.model, threshold, least, logits)
+
     least = {length: known.least(length) for length in asked}
     lost = [each for of in known.known.values() for each in of.values() if each.high < 0]
     found, own = None, math.inf
@@ -191,16 +196,27 @@ def _row(prefixes: int, known: Anytime, length: int, worst: PrefixFound | None) 
     )
 
 
-def _shown(
-    asking: Asking,
+def shown(
+    task: AutomatonTask,
+    answers: Answers,
+    number: int,
     model: Any,
     threshold: float | None,
     least: Least,
     logits: Array,
 ) -> PrefixFound:
-    """A string with what the model itself makes of it."""
+    """A string with what the model itself makes of it.
+
+    Args:
+        task: whose string it is.
+        answers: the automaton of its length.
+        number: how many strings of that length there are.
+        model: whose logits have names, or have none.
+        threshold: of the claim "allowed"; None for "any_token".
+        least: the string, its margin and what should be said.
+        logits: what is said.
+    """
     assert least.string is not None
-    task, answers = asking.task, asking.margins(len(least.string)).answers
     named = named_logits(model)
 
     def name(logit: int) -> str:
@@ -217,7 +233,7 @@ def _shown(
         predicted = said_to_follow(task.language, logits, threshold)
     return PrefixFound(
         tokens=least.string,
-        log_probability=-math.log(asking.numbers[len(least.string)]),
+        log_probability=-math.log(number),
         margin=least.high,
         ending=Ending((), None),
         text=task.language.to_string(torch.tensor(least.string, dtype=torch.int64)),

@@ -28,7 +28,9 @@ from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.lengths import LONGEST_UNSAID, first_gap, lengths_up_to
 from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.language.questions import Asked, Head, ask
+from tl_dyck.certify.language.ran_certificate import run_automaton
 from tl_dyck.certify.language.runner import Tokens
+from tl_dyck.certify.language.running import says_of
 from tl_dyck.certify.language.shells import Shell, decide, shells
 from tl_dyck.certify.language.summary import summarise
 from tl_dyck.certify.language.tally import Tally
@@ -145,9 +147,12 @@ def certify_language(
     wanted = lengths_up_to(lengths)
     if isinstance(task, AutomatonTask):
         above = read_automaton_claim(task, property, (epsilon, other, head), threshold)
-        found = decide_automaton(
-            model_or_rnn, task, wanted, above, until=until, deadline=deadline, tell=tell
-        )
+        how: dict[str, Any] = {"until": until, "deadline": deadline, "tell": tell}
+        says = says_of(model_or_rnn, task, wanted[-1], allowed=above is not None)
+        if says is None:
+            found = decide_automaton(model_or_rnn, task, wanted, above, **how)
+        else:
+            found = run_automaton(says, task, wanted, above, most_run=most_run, **how)
         return replace(found, made_with=made_with(unwrapped(model_or_rnn)))
     about: dict[str, Any] = {"epsilon": epsilon, "other": other, "head": head}
     asked = ask(model_or_rnn, task, property, wanted[-1], **about, threshold=threshold)

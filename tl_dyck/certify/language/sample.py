@@ -181,6 +181,11 @@ def _at(
     return SampledError(length=length, error=error, level=level, seed=seed, **counts)
 
 
+def draw_errors(judge: Judge, length: int, n: int, deadline: Deadline) -> SampledError:
+    """The same of one length, at the usual level."""
+    return _at(judge, length, n, _LEVEL, 0, deadline)
+
+
 def _draw(asked: Asked, n: int, length: int, generator: torch.Generator) -> Tokens:
     """Prefixes as the claim weighs them: all, or given that a closing bracket comes next."""
     law = asked.task.distribution

@@ -6,12 +6,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from tl_dyck.certify.display import Shown
 from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.kit.environment import said_with
 from tl_dyck.kit.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from tl_dyck.certify.language.sample import SampledError
 
 
 class Bounds(NamedTuple):
@@ -96,6 +99,8 @@ class LanguageCertificate(Shown):
         method: how it was decided.
         seconds: wall-clock time.
         reason: why it is open; or a remark.
+        drawn: of a model that can only be run, what drawn strings say of lengths that are too many
+            to run, with an interval at its level.
         stats: what was counted.
         made_with: dtype of the model's weights, versions of torch and TransformerLens, by name.
     """
@@ -123,6 +128,7 @@ class LanguageCertificate(Shown):
     seconds: float
     errors: tuple[PrefixFound, ...] = ()
     reason: str = ""
+    drawn: tuple[SampledError, ...] = ()
     stats: Mapping[str, int] = field(default_factory=dict)
     made_with: Mapping[str, str] = field(default_factory=dict)
 
@@ -206,6 +212,7 @@ class LanguageCertificate(Shown):
         for name, bounds in (("accuracy", self.accuracy), ("long accuracy", self.long_accuracy)):
             if bounds is not None:
                 rows.append((name, str(bounds)))
+        rows += [(f"length {each.length}", str(each)) for each in self.drawn[-1:]]
         if self.reason:
             rows.append(("reason", self.reason))
         counts = "".join(f", {value:,} {name}" for name, value in self.stats.items())
