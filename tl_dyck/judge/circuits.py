@@ -116,8 +116,9 @@ class Outside:
         if below not in self._kept:
             kept: dict[str, Tensor] = {}
 
-            def keep(found: Tensor, hook: Any) -> None:
+            def keep(found: Tensor, hook: Any) -> Tensor:
                 kept[hook.name] = found
+                return found
 
             names = [f"blocks.{self._last}.{name}" for name in ("hook_resid_pre", "attn.hook_z")]
             hooks = self._hooks(below, range(self._last), slice(None))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,13 +73,7 @@ def decide_automaton(
     asked = [length for length in lengths if asking.numbers[length]]
     known = Anytime(asking, runner, asked, deadline, tell)
     known.decide(until)
-
-    def show(least: Least, logits: Array) -> PrefixFound:
-        assert least.string is not None
-        answers, number = asking.margins(len(least.string)).answers, asking.numbers
-        how = task, answers, number[len(least.string)]
-        return shown(*how, runner.model, threshold, least, logits)
-
+    show = partial(_shown, asking, runner.model, threshold)
     least = {length: known.least(length) for length in asked}
     lost = [each for of in known.known.values() for each in of.values() if each.high < 0]
     found, own = None, math.inf
@@ -89,9 +84,9 @@ def decide_automaton(
             own = asking.margins(found.length).objectives(each.answer).least(logits)
     seen = {each.string: each for each in [*least.values(), *lost] if each.string is not None}
     logits_of = zip(seen.values(), runner.after([*seen]), strict=True)
-    shown = {each.string: show(each, logits) for each, logits in logits_of}
+    of_string = {each.string: show(each, logits) for each, logits in logits_of}
     rows = [
-        _row(asking.numbers[length], known, length, shown.get(least[length].string))
+        _row(asking.numbers[length], known, length, of_string.get(least[length].string))
         for length in asked
     ]
     margin = Bounds(min(e.low for e in least.values()), min(e.high for e in least.values()))
@@ -108,8 +103,8 @@ def decide_automaton(
         likeliest=found,
         shortest=found,
         is_shortest=found is not None and all(row.decided and not row.wrong for row in shorter),
-        tightest=shown.get(min(least.values(), key=lambda each: each.high).string),
-        errors=tuple(shown[each.string] for each in lost),
+        tightest=of_string.get(min(least.values(), key=lambda each: each.high).string),
+        errors=tuple(of_string[each.string] for each in lost),
         by_length=tuple(rows),
         method="paths of a graph",
         seconds=time.perf_counter() - started,
@@ -194,6 +189,15 @@ def _row(prefixes: int, known: Anytime, length: int, worst: PrefixFound | None) 
         margin=Bounds(least.low, least.high),
         worst=worst,
     )
+
+
+def _shown(
+    asking: Asking, model: Any, threshold: float | None, least: Least, logits: Array
+) -> PrefixFound:
+    assert least.string is not None
+    length = len(least.string)
+    how = asking.task, asking.margins(length).answers, asking.numbers[length]
+    return shown(*how, model, threshold, least, logits)
 
 
 def shown(

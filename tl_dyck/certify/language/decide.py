@@ -88,7 +88,9 @@ def certify_language(
     is claimed is that the largest logit is the task's `answer` to the state that a string leaves,
     or the one symbol that `counted` asks for; of "allowed", that each symbol's logit is above the
     threshold exactly if it may follow, where any may. The model starts with BOS if it has a token
-    more than there are symbols.
+    more than there are symbols. Any other causal model, or a function, is run: on every string
+    while there are few, then on walks that change rarely, on strings that are drawn alike, and down
+    from the least margins. Of the drawn ones `drawn` says an interval.
 
     Examples:
         >>> from tl_dyck import construct, load_task
@@ -98,7 +100,9 @@ def certify_language(
         ('proved', 102326)
 
     Args:
-        model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
+        model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's; of an
+            automaton also a function of symbols ``[n, length]``, without BOS, to logits
+            ``[n, outputs]``, what is said of each whole string, whichever way it reads.
         task: a task or its name; it gives language, distribution and metric, or an automaton.
         lengths: every length up to this one, in brackets; or the lengths themselves. None for 28;
             of a task with places, for the prefixes up to each place that it asks about.
@@ -113,7 +117,7 @@ def certify_language(
             the least margin of every length is; "signs", when it is known of every length whether
             there is an error; "refuted", at any error.
         most_run: how many prefixes to run a model on that has positions or several layers; the
-            empty one always.
+            empty one always. Of an automaton, of models that are run.
         time_limit: seconds, after which what is known is returned; None for no limit.
         n_jobs: worker processes; no more are started than there are cores, and none if less than
             ten seconds are left.

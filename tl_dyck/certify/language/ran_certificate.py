@@ -27,9 +27,14 @@ from tl_dyck.certify.language.automaton_certificate import shown
 from tl_dyck.certify.language.lengths import first_gap
 from tl_dyck.certify.language.runner import Tokens
 from tl_dyck.certify.language.running import Says, Strings, judge_run, reaching
-from tl_dyck.certify.language.sample import SampledError, draw_errors
+from tl_dyck.certify.language.sample import draw_errors
 from tl_dyck.certify.language.tally import PrefixFound
-from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult
+from tl_dyck.certify.language.verdict import (
+    Bounds,
+    LanguageCertificate,
+    LengthResult,
+    SampledError,
+)
 from tl_dyck.kit.verdicts import Verdict
 from tl_dyck.tasks import AutomatonTask
 
@@ -109,7 +114,9 @@ class Ran:
         """Walks that change rarely, of lengths that are too many to run; what is wrong is cut."""
         generator = np.random.default_rng(0)
         for stays in STAYS:
-            for length in [] if self.enough else self.rest:
+            for length in self.rest:
+                if self.enough:
+                    return
                 found = self._walks(length, stays, generator)
                 self.walked += len(found)
                 self.run(found)

@@ -6,15 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from tl_dyck.certify.display import Shown
 from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.kit.environment import said_with
 from tl_dyck.kit.verdicts import Verdict
-
-if TYPE_CHECKING:
-    from tl_dyck.certify.language.sample import SampledError
 
 
 class Bounds(NamedTuple):
@@ -66,6 +63,44 @@ class LengthResult:
         if self.margin is not None:
             known |= {"margin_low": self.margin.low, "margin_high": self.margin.high}
         return known
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SampledError:
+    """How probable an error is at a length, from prefixes that were drawn.
+
+    Attributes:
+        length: in brackets.
+        n: how many prefixes were drawn.
+        wrong: on how many of them the claim is wrong.
+        doubtful: on how many rounding hides the answer; they count as either in `error`.
+        error: exact interval (Clopper and Pearson 1934) of the probability that
+            `LengthResult.error` is.
+        level: the probability that such an interval holds it.
+        seed: of the draw.
+    """
+
+    length: int
+    n: int
+    wrong: int
+    doubtful: int
+    error: Bounds
+    level: float
+    seed: int
+
+    def __str__(self) -> str:
+        """For example ``0.039, in [0.028, 0.0527]: sampled, 10,000 prefixes, level 1 - 1e-09``."""
+        said = f"{self.wrong / self.n:.3g}, in " if self.n and not self.doubtful else ""
+        return (
+            f"{said}[{self.error.low:.3g}, {self.error.high:.3g}]: sampled, {self.n:,} prefixes, "
+            f"level 1 - {1 - self.level:.3g}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "error"}
+        return plain | {"error_low": self.error.low, "error_high": self.error.high}
 
 
 @final
