@@ -205,7 +205,8 @@ def test_a_classifier_of_brackets_is_run_and_told(tmp_path: Path) -> None:
         wanted = load_arena(file)(arena_tokens(text, n_ctx=10))[0, 0]
         torch.testing.assert_close(said, wanted)
     row = ran.decide(whole, 50, "signs", None)
-    assert (row["status"], row["right to"], row["shortest"]) == ("refuted", -1, "(")
+    assert (row["status"], row["right to"]) == ("refuted", -1)
+    assert row["shortest"] in ("(", ")")
     assert (row["says"], row["right"]) == ("answer 1", "answer 0")
     assert row["run to"] == 4
     assert "| **refuted** | -1 |" in ran.table([row])
