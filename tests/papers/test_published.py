@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.certify.proofs.common import adder as by_hand
 from tests.models.test_arena import random_state
 from tl_dyck import load_arena
 from tl_dyck.certify import check_model
@@ -23,7 +22,7 @@ from tl_dyck.models.arena import arena_tokens
 from tl_dyck.models.hooked import installed
 from tl_dyck.tasks import addition_task
 from tl_dyck.tasks.tables import all_strings
-from tl_dyck_papers import adders, decompiled, ran
+from tl_dyck_papers import adders, by_hand, decompiled, ran
 
 REGULAR = {
     "012_0_2": r"[012]*02*",
@@ -112,7 +111,7 @@ def test_an_adder_is_read_decided_and_shown(
 
 
 def test_of_an_adder_that_is_right_a_proof_is_left(tmp_path: Path) -> None:
-    rnn, task = by_hand(1, 3), addition_task(1, base=3)
+    rnn, task = by_hand.adder(1, 3), addition_task(1, base=3)
     right = adders.Adder("mine", 3, lambda tokens: rnn(tokens).float(), rnn, task)
     row = adders.decide(right, "signs", None, tmp_path / "out")
     assert row["status"] == "proved"
