@@ -190,9 +190,10 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{each['wrong']} of {each['n']:,} of length {each['length']}"
             for each in row["drawn"][-1:]
         )
+        margin = "" if row["least margin"] is None else f"{row['least margin']:.4g}"
         text.append(
             f"| {row['name']} | **{row['status']}** | {row['right to']} | {row['strings']:,} | "
-            f"{row['least margin']:.4g} | {'' if found is None else f'`{found}`'}{known} | "
+            f"{margin} | {'' if found is None else f'`{found}`'}{known} | "
             f"{row['says'] or ''} | {row['right'] or ''} | {drawn} | {row['seconds']:.0f} |"
         )
     return "\n".join(text) + "\n"
