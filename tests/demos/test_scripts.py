@@ -16,6 +16,7 @@ import torch
 from tl_dyck import build_model, certify_language, construct, get_config, load_task
 from tl_dyck.ablation import FinetuneConfig
 from tl_dyck.judge import Suite, methods
+from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.hooked.installed import MAJOR
 from tl_dyck.studies import Measurement, StudyConfig
 from tl_dyck.training import TrainConfig, load_result
@@ -117,6 +118,45 @@ def test_minimal_circuits(run, tmp_path, monkeypatch):
         assert row["faithful"].startswith("100%") == (row["heads more until faithful"] == "0.0")
         assert row["faithful"].startswith("0%") or row["answers changed"] == "0.00%"
     assert {row["faithful"].split("%")[0] for row in of_methods} == {"0", "100"}
+
+
+def test_modular_addition(run, tmp_path):
+    """The numbers of its table, with hooks on all pairs; of a model that is read from a file."""
+    p, file = 5, tmp_path / "model.pth"
+    config = {"d_model": 16, "d_head": 4, "n_heads": 2, "d_mlp": 24, "d_vocab": p + 1}
+    model = HookedTransformer(HookedTransformerConfig(
+        n_layers=1, n_ctx=3, d_vocab_out=p, act_fn="relu", normalization_type=None, seed=1, **config
+    ))  # fmt: skip
+    tokens = torch.tensor([[a, b, p] for a in range(p) for b in range(p)])
+    right = tokens[:, :2].sum(1) % p
+    # as they are published: in a dict, without biases, which are zero
+    learnt = {name: weight for name, weight in model.named_parameters() if ".W_" in name}
+    optimizer = torch.optim.Adam(learnt.values(), lr=0.02)
+    for _ in range(100):
+        loss = torch.nn.functional.cross_entropy(model(tokens)[:, -1], right)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    weights = {name: weight.detach() for name, weight in learnt.items()}
+    torch.save({"model": weights, "config": config}, file)
+    (rows,) = _tables(run("modular_addition.py", file, "--out", tmp_path))
+
+    with torch.no_grad():
+        _, cache = model.run_with_cache(tokens)
+        z = cache["blocks.0.attn.hook_z"]
+        assert (model(tokens)[:, -1].argmax(-1) == right).all()
+        for head, row in enumerate(rows):
+            flat = cache["blocks.0.attn.hook_v"][:, :, head].mean(1)
+            for name, put in {"zero": 0.0, "mean": z[:, 2, head].mean(0), "uniform": flat}.items():
+
+                def change(found, hook, head=head, put=put):
+                    found[:, 2, head] = put
+                    return found
+
+                hooks = [("blocks.0.attn.hook_z", change)]
+                said = model.run_with_hooks(tokens, fwd_hooks=hooks)[:, -1].argmax(-1)
+                assert int(row[name]) == int((said != right).sum()), (head, name)
+    assert {int(row["zero"]) > 0 for row in rows} == {True}
 
 
 def test_cumulative_sum(run):

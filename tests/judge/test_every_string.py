@@ -14,6 +14,8 @@ from tl_dyck.judge import JudgeError
 from tl_dyck.judge.every_string import EveryString
 from tl_dyck.tasks import addition_task
 
+KINDS = ("needed", "mean", "carries", "pattern")
+
 pytestmark = pytest.mark.filterwarnings("ignore:HookedTransformer is deprecated")
 
 
@@ -40,6 +42,19 @@ def bare(task: AutomatonTask, seed: int = 0, **options: Any) -> Any:
     return adopt(model, Vocabulary(task.language, range(n), bos=None), outputs=classes)
 
 
+def learn(model: Any, task: AutomatonTask, after: dict[tuple[int, ...], Any]) -> None:
+    """Some steps, so that most answers are right, and break where a head does something else."""
+    tokens = torch.tensor([[task.language.bos_token, *string] for string in after])
+    right = torch.tensor([said for (said,) in after.values()])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+    for _ in range(60):
+        loss = torch.nn.functional.cross_entropy(model(tokens)[:, -1], right)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.requires_grad_(False)
+
+
 def wrong(logits: torch.Tensor, right: int) -> bool:
     return int(logits.argmax()) != right
 
@@ -48,13 +63,16 @@ def wrong(logits: torch.Tensor, right: int) -> bool:
 def test_shares_are_those_of_strings_run_one_by_one(seed: int) -> None:
     task = residues()
     model = bare(task, seed, d_vocab_out=7, n_layers=2)
-    found = head_truths(model, task)
     after = prefixes_of(task, 2)
+    learn(model, task, after)
+    found = head_truths(model, task)
     world = EveryString(model, task, 3)
     partner = {tuple(a[1:].tolist()): b for a, b in zip(world.tokens, world.partners, strict=True)}
     assert len(partner) == len(after) == 49
+    every = [torch.tensor([[task.language.bos_token, *string]]) for string in after]
+    every_z = [model.run_with_cache(tokens)[1] for tokens in every]
     intact = 0
-    lost: dict[tuple[int, int, str], int] = {}
+    lost: dict[tuple[int, int, str], list[tuple[int, ...]]] = {}
     for string, said in after.items():
         (right,), tokens = said, torch.tensor([[task.language.bos_token, *string]])
         assert after[tuple(partner[string][1:].tolist())] != said
@@ -64,7 +82,7 @@ def test_shares_are_those_of_strings_run_one_by_one(seed: int) -> None:
         _, other = model.run_with_cache(partner[string][None])
         for layer in range(2):
             for head in range(2):
-                for kind in ("needed", "carries", "pattern"):
+                for kind in KINDS:
 
                     def change(
                         x: Any, hook: Any, kind: str = kind, head: int = head, other: Any = other
@@ -75,6 +93,9 @@ def test_shares_are_those_of_strings_run_one_by_one(seed: int) -> None:
                             x[:, head] = rows / rows.sum(-1, keepdim=True)
                         elif kind == "needed":
                             x[:, :, head] = 0.0
+                        elif kind == "mean":  # at each place by itself
+                            total = sum(each[hook.name][:, :, head] for each in every_z)
+                            x[:, :, head] = total / 49
                         else:
                             x[:, :, head] = other[hook.name][:, :, head]
                         return x
@@ -83,12 +104,21 @@ def test_shares_are_those_of_strings_run_one_by_one(seed: int) -> None:
                     hooks = [(f"blocks.{layer}.attn.hook_{name}", change)]
                     logits = model.run_with_hooks(tokens, fwd_hooks=hooks)[0, -1]
                     key = layer, head, kind
-                    lost[key] = lost.get(key, 0) + wrong(logits, right)
+                    lost.setdefault(key, []).extend([string] * wrong(logits, right))
     assert found.accuracy == pytest.approx(intact / 49)
     for row in found.table.itertuples():
-        for kind in ("needed", "carries", "pattern"):
-            share = lost[row.layer, row.head, kind] / 49
+        for kind in KINDS:
+            share = len(lost[row.layer, row.head, kind]) / 49
             assert getattr(row, kind) == pytest.approx(share), (row, kind)
+    named = {kind: strings for kind, strings in lost.items() if strings}
+    assert len(found.broken) == len(named) > 6
+    for row in found.broken.itertuples():
+        strings = named[row.layer, row.head, row.change]
+        assert row.number == len(strings)
+        witness = tuple(task.language.parse(row.prefix).tolist())
+        assert witness in strings
+        assert after[witness] == {int(row.right)}
+        assert row.said != row.right
 
 
 def test_each_beginning_counts_once_and_what_goes_no_further_is_left_out() -> None:
@@ -117,7 +147,7 @@ def test_sums_are_asked_where_the_task_asks() -> None:
 def test_truths_of_automata_are_printed_and_have_no_stack() -> None:
     task = residues()
     truths = head_truths(bare(task, d_vocab_out=7), task)
-    assert [*truths.table] == ["layer", "head", "needed", "carries", "pattern"]
+    assert [*truths.table] == ["layer", "head", *KINDS]
     text = str(truths)
     assert "mod 7, every prefix of at most 3 symbols" in text
     assert "answered right" in text

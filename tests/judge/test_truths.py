@@ -49,12 +49,17 @@ def by_hand(model: Any, task: DyckTask, layer: int, head: int) -> dict[str, floa
     """The shares of one head, by hooks of our own on all strings."""
     rows, name = strings(task.n_types, task.max_depth, N), f"blocks.{layer}.attn.hook_"
     tokens, right = torch.tensor(rows), right_brackets(rows)
-    weight = task.distribution.log_prob(tokens, mode="prefix").exp().numpy()[:, None]
-    weight = weight * (right >= 0)
+    probability = task.distribution.log_prob(tokens, mode="prefix").exp().numpy()
+    weight = probability[:, None] * (right >= 0)
     twins = [twins_of(row) for row in rows.tolist()]
     has_twin = weight * np.array([[bool(each) for each in row] for row in twins])
     intact = margins(model(tokens).numpy(), right) > 1e-9
+    _, own = model.run_with_cache(tokens)
     _, cache = model.run_with_cache(torch.tensor(exchanged(rows, task.n_types)))
+
+    means, n_cells = 0, 0.0
+    for z, chance in zip(own[name + "z"][:, :, head], probability, strict=True):
+        means, n_cells = means + chance * z.sum(0), n_cells + chance * (N + 1)
 
     def lost(point: str, put: Any, weight: np.ndarray = weight) -> float:
         at = (slice(None), slice(None), head) if point == "z" else (slice(None), head)
@@ -83,6 +88,7 @@ def by_hand(model: Any, task: DyckTask, layer: int, head: int) -> dict[str, floa
     ]
     return {
         "needed": lost("z", torch.zeros_like),
+        "mean": lost("z", lambda old: (means / n_cells).expand_as(old)),
         "carries": lost("z", lambda _: cache[name + "z"][:, :, head]),
         "pattern": lost("pattern", lambda old: flat.to(old).expand_as(old)),
         "top": hidden(tops),
@@ -106,7 +112,7 @@ def test_of_somebodys_model_of_two_layers_every_share_is_as_counted_by_hand() ->
         found = truths.table.loc[row.Index]
         for name, value in known.items():
             assert found[name] == pytest.approx(value, abs=1e-6), (row.layer, row.head, name)
-    shares = truths.table[["needed", "carries", "pattern", "top", "twin"]]
+    shares = truths.table[["needed", "mean", "carries", "pattern", "top", "twin"]]
     assert (shares.max() > 0.01).all(), "nothing to tell apart"
 
 
@@ -130,8 +136,11 @@ def test_what_is_shown() -> None:
     truths = head_truths(construct.stack(task.language), task, 7)
     row = truths.table.iloc[0]
     (line,) = [line for line in str(truths).splitlines() if line.startswith("L0H0")]
-    names = ("needed", "carries", "pattern", "top", "twin")
+    names = ("needed", "mean", "carries", "pattern", "top", "twin")
     assert line.split()[1:] == [f"{row[name]:.2%}" for name in names]
+    # a shortest prefix that breaks: without the head nothing says that a bracket is open
+    first = truths.broken.iloc[0]
+    assert [*first[["change", "prefix", "right", "said"]]] == ["needed", "[", "]", "[ or ("]
     drawn = {trace.name: trace.x[0] for trace in truths.plot().data}
     assert drawn == pytest.approx({name: row[name] for name in names})
 

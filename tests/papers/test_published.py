@@ -5,7 +5,9 @@ Their weights are not here: small ones with the same shapes and random weights a
 
 from __future__ import annotations
 
+import itertools
 import re
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.certify.proofs.common import adder as by_hand
+from tests.models.test_arena import random_state
+from tl_dyck import load_arena
 from tl_dyck.certify import check_model
+from tl_dyck.models.arena import arena_tokens
 from tl_dyck.models.hooked import installed
 from tl_dyck.tasks import addition_task
 from tl_dyck.tasks.tables import all_strings
-from tl_dyck_papers import adders, decompiled
+from tl_dyck_papers import adders, by_hand, decompiled, ran
 
 REGULAR = {
     "012_0_2": r"[012]*02*",
@@ -107,7 +111,7 @@ def test_an_adder_is_read_decided_and_shown(
 
 
 def test_of_an_adder_that_is_right_a_proof_is_left(tmp_path: Path) -> None:
-    rnn, task = by_hand(1, 3), addition_task(1, base=3)
+    rnn, task = by_hand.adder(1, 3), addition_task(1, base=3)
     right = adders.Adder("mine", 3, lambda tokens: rnn(tokens).float(), rnn, task)
     row = adders.decide(right, "signs", None, tmp_path / "out")
     assert row["status"] == "proved"
@@ -158,3 +162,60 @@ def test_a_number_between_two_is_rounded_outwards(low: int, more: int) -> None:
     assert low + more <= float(after) <= (low + more) * 1.002
     assert adders._number((low, low)) == f"{low:,}"
     assert "to" not in adders._number((low, 10**20))
+
+
+def counted(x: Fraction, longest: int, exactness: int) -> list[Fraction]:
+    """What tracr's steps make of 1/(1 + n): how much of each n, exactly."""
+
+    def step(threshold: Fraction) -> Fraction:
+        over = exactness * (x - threshold)
+        return max(over + 1, Fraction(0)) - max(over, Fraction(0))
+
+    values = [Fraction(1, 1 + n) for n in range(longest + 1)]
+    steps = [step((a + b) / 2) for a, b in itertools.pairwise(values)]
+    return [above - below for above, below in zip([*steps, 1], [0, *steps], strict=True)]
+
+
+@pytest.mark.parametrize("exactness", [100, 1000])
+def test_programs_count_as_their_steps_do_and_wrongly_from_ten_on(exactness: int) -> None:
+    longest = 14
+    everything = torch.ones(1, 1)
+    model = ran.selector_width(everything, longest, float(exactness))
+    said = []
+    for n in range(1, longest + 1):
+        logits = ran.last_of(model, 1, torch.zeros(1, n, dtype=torch.int64))[0]
+        exact = counted(Fraction(1, 1 + n), longest, exactness)
+        np.testing.assert_allclose(logits.detach(), np.array(exact, dtype=float), atol=1e-4)
+        said.append(int(logits.argmax()))
+    assert said[:9] == [*range(1, 10)]
+    assert said[9:] == ([9, 10, 11, 12, 13] if exactness == 100 else [*range(10, 15)])
+
+
+def test_programs_select_what_they_should() -> None:
+    hist, count = ran.compiled(6)
+    for string in itertools.product(range(3), repeat=5):
+        tokens = torch.tensor([string])
+        assert int(hist.says(tokens).argmax()) == string.count(string[-1])
+        assert int(count.says(tokens).argmax()) == string.count(0)
+    assert ran.decide(hist, 2000, "signs", None)["status"] == "proved"
+
+
+def test_a_classifier_of_brackets_is_run_and_told(tmp_path: Path) -> None:
+    """One of ARENA's shape that always says "balanced" is wrong on a single bracket."""
+    weights = random_state(1, 8, 2, 8, 10)
+    weights["unembed.b_U"] = torch.tensor([0.0, 100.0])
+    file = tmp_path / "brackets_model_state_dict.pt"
+    torch.save(weights, file)
+    whole = ran.arena(file)
+    assert whole.longest == 8
+    texts = ["(())", "())(", "()()()"]
+    for text in texts:
+        (said,) = whole.says(whole.task.language.parse(text)[None])
+        wanted = load_arena(file)(arena_tokens(text, n_ctx=10))[0, 0]
+        torch.testing.assert_close(said, wanted)
+    row = ran.decide(whole, 50, "signs", None)
+    assert (row["status"], row["right to"]) == ("refuted", -1)
+    assert row["shortest"] in ("(", ")")
+    assert (row["says"], row["right"]) == ("answer 1", "answer 0")
+    assert row["run to"] == 4
+    assert "| **refuted** | -1 |" in ran.table([row])

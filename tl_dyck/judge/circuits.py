@@ -14,7 +14,7 @@ Knows: what a circuit is, and that what it does is told by every prefix or by a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -26,11 +26,14 @@ from tl_dyck.ablation.replay import Replay
 from tl_dyck.judge.facts import TIE, Enumeration, difference, exchange_types, margins
 from tl_dyck.judge.protocol import Case
 from tl_dyck.judge.rates import auroc
+from tl_dyck.models.lean import LeanTail
 from tl_dyck.reading.interventions import Hook, run
 
 #: (layer, head).
 Head = tuple[int, int]
 Circuit = frozenset[Head]
+
+_MOST_NUMBERS = 20_000_000  # that are kept of what comes into the last layer, 160 MB
 
 
 @final
@@ -80,6 +83,9 @@ class Areas:
 class Outside:
     """A model whose heads outside of a circuit put out something else.
 
+    What comes into the last layer, and what its heads do, hang on the heads below alone: of a model
+    of the usual shape that is kept, and only the rest is run for each circuit.
+
     Args:
         model: of several heads.
         tokens: strings, ``[n, pos]``.
@@ -88,23 +94,61 @@ class Outside:
 
     def __init__(self, model: Any, tokens: Tensor, instead: Sequence[Tensor]) -> None:
         self._model, self._tokens, self._instead = model, tokens, instead
+        self._lean = LeanTail(model) if LeanTail.fits(model) else None
+        self._last, self._kept = len(instead) - 1, dict[Circuit, tuple[Tensor, Tensor]]()
 
     @torch.no_grad()
     def logits(self, circuit: Collection[Head], rows: list[int] | slice = slice(None)) -> Tensor:
         """The logits ``[n, pos, d_vocab]``, on all strings or some."""
-        hooks: list[Hook] = []
-        for layer, instead in enumerate(self._instead):
-            out = [head for head in range(instead.shape[2]) if (layer, head) not in circuit]
-            # one row: the same for all strings
-            put = (instead[rows] if len(instead) > 1 else instead)[:, :, out]
+        below = frozenset(head for head in circuit if head[0] < self._last)
+        few = isinstance(rows, list) and below not in self._kept  # which take no time
+        if self._lean is None or few:
+            hooks = self._hooks(circuit, range(self._last + 1), rows)
+            return run(self._model, self._tokens[rows], hooks)
+        before, z = (each[rows] for each in self._into_last(below))
+        attn = self._model.blocks[self._last].attn
+        z = self._swapped(z, circuit, self._last, rows)
+        out = z.flatten(2) @ attn.W_O.flatten(0, 1) + attn.b_O
+        return self._lean.run(self._last, before, out)
 
-            def swap(z: Tensor, hook: Any, out: list[int] = out, put: Tensor = put) -> Tensor:
-                z = z.clone()
-                z[:, :, out] = put
-                return z
+    def _into_last(self, below: Circuit) -> tuple[Tensor, Tensor]:
+        """What comes into the last layer, and what its heads put out, on all strings."""
+        if below not in self._kept:
+            kept: dict[str, Tensor] = {}
 
-            hooks.append((f"blocks.{layer}.attn.hook_z", swap))
-        return run(self._model, self._tokens[rows], hooks)
+            def keep(found: Tensor, hook: Any) -> Tensor:
+                kept[hook.name] = found
+                return found
+
+            names = [f"blocks.{self._last}.{name}" for name in ("hook_resid_pre", "attn.hook_z")]
+            hooks = self._hooks(below, range(self._last), slice(None))
+            run(self._model, self._tokens, [*hooks, *((name, keep) for name in names)])
+            numbers = sum(each.numel() for each in kept.values())
+            while self._kept and (len(self._kept) + 1) * numbers > _MOST_NUMBERS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[below] = kept[names[0]], kept[names[1]]
+        return self._kept[below]
+
+    def _hooks(
+        self, circuit: Collection[Head], layers: Iterable[int], rows: list[int] | slice
+    ) -> list[Hook]:
+        def hook_of(layer: int) -> Hook:
+            def swap(z: Tensor, hook: Any) -> Tensor:
+                return self._swapped(z, circuit, layer, rows)
+
+            return f"blocks.{layer}.attn.hook_z", swap
+
+        return [hook_of(layer) for layer in layers]
+
+    def _swapped(
+        self, z: Tensor, circuit: Collection[Head], layer: int, rows: list[int] | slice
+    ) -> Tensor:
+        """What the heads of a layer put out, with those outside put to something else."""
+        instead, z = self._instead[layer], z.clone()
+        out = [head for head in range(instead.shape[2]) if (layer, head) not in circuit]
+        # one row: the same for all strings
+        z[:, :, out] = (instead[rows] if len(instead) > 1 else instead)[:, :, out]
+        return z
 
 
 @final

@@ -8,17 +8,18 @@ place of whose.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.language.asking import wanted
 from tl_dyck.certify.language.automata import Answers
-from tl_dyck.judge.facts import World
+from tl_dyck.judge.facts import TIE, World
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.reading.inputs import hides_bos
 from tl_dyck.tasks import AutomatonTask
@@ -53,7 +54,7 @@ class EveryString(World):
         strings = all_strings(task, length, MOST)
         if strings is None:
             raise JudgeError(f"{task.name} has more than {MOST:,} strings of {length} symbols")
-        self.model, self.threshold = model, threshold
+        self.model, self.threshold, self._has_places = model, threshold, task.places is not None
         bos = task.language.bos_token
         rows = np.where(strings < 0, bos, strings)
         self.tokens = torch.from_numpy(np.insert(rows, 0, bos, axis=1))
@@ -71,7 +72,7 @@ class EveryString(World):
         self.right[~self.asked] = -1
         if not self.asked.any():
             raise JudgeError(f"nothing is asked of {task.name}'s strings of {length} symbols")
-        self._weight = torch.from_numpy(_alike(self.tokens.numpy()))
+        self._weight = torch.from_numpy(each_once(self.tokens.numpy()))
         self.partners = self.tokens[_partners(self.tokens, self.right)]
         self.look()
 
@@ -83,6 +84,27 @@ class EveryString(World):
         least = torch.where(self._may, above, -above).amin(-1)
         return torch.where(self.asked, least, torch.inf)
 
+    def mean(self, found: Float[Tensor, "n pos *rest"]) -> Float[Tensor, "#pos *rest"]:
+        """The mean over all beginnings; of a task with places, at each place by itself."""
+        if not self._has_places:
+            return super().mean(found)
+        weight = self._weight  # all its strings are of one length
+        mean = torch.einsum("np,np...->p...", weight, found)
+        return mean / weight.sum(0).view(-1, *(1,) * (found.ndim - 2))
+
+
+def shortest(marked: Bool[Tensor, "n pos"]) -> tuple[int, int]:
+    """Row and position of a shortest prefix that is marked."""
+    places = marked.nonzero()
+    row, end = places[places[:, 1].argmin()].tolist()
+    return row, end
+
+
+def largest(logits: Float[Tensor, " d_vocab"], names: Sequence[str]) -> str:
+    """What the largest logit is of; of a tie all, with "or" between; a number if it has no name."""
+    best = (logits > logits.max() - TIE).nonzero().flatten().tolist()
+    return " or ".join(names[at] if at < len(names) else str(at) for at in best)
+
 
 def _right(task: AutomatonTask, strings: IntArray) -> IntArray:
     if task.places is not None:
@@ -91,7 +113,7 @@ def _right(task: AutomatonTask, strings: IntArray) -> IntArray:
     return wanted(task, lambda n: answers, strings)
 
 
-def _alike(tokens: IntArray) -> Array:
+def each_once(tokens: IntArray) -> Array:
     """[n, pos] weights by which each distinct beginning counts once."""
     weight = np.empty(tokens.shape)
     for at in range(tokens.shape[1]):

@@ -9,7 +9,7 @@ margin that is neither clearly positive nor zero up to rounding, nothing is said
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from typing import Any, final
 
@@ -150,10 +150,10 @@ class World:
             asked = asked * among
         return float((asked * wrong).sum() / asked.sum())
 
-    def mean(self, found: Float[Tensor, "n pos *rest"]) -> Float[Tensor, "*rest"]:
+    def mean(self, found: Float[Tensor, "n pos *rest"]) -> Float[Tensor, "#pos *rest"]:
         """The mean over all beginnings, by their weight."""
         weight = self.there.double() * self._weight
-        return torch.einsum("np,np...->...", weight, found) / weight.sum()
+        return torch.einsum("np,np...->...", weight, found)[None] / weight.sum()
 
     def breaks(self, question: Question, logits: Float[Tensor, "n pos d_vocab"]) -> Fact | None:
         """The answer of a question that asks whether an intervention breaks the model.
@@ -261,23 +261,25 @@ class Enumeration(World):
 
 def head_facts(world: World) -> list[Fact]:
     """Of every head, "needed", "carries" and "pattern", by enumeration."""
-    cfg = world.model.cfg
+    facts = (world.breaks(*each) for each in changed_heads(world, ("needed", "carries", "pattern")))
+    return [fact for fact in facts if fact is not None]
+
+
+def changed_heads(world: World, kinds: Sequence[str]) -> Iterator[tuple[Question, Tensor]]:
+    """Of every head, logits if it puts out zero, its mean, that of the partner, or flat sums."""
     lean = LeanTail(world.model) if LeanTail.fits(world.model) else None
     replay = Replay(world.model, world.tokens, uniform=True, lean=lean)
     exchanged = Replay(world.model, world.partners)
-    facts = []
-    for layer in range(cfg.n_layers):
+    for layer in range(world.model.cfg.n_layers):
         instead = {
             "needed": torch.zeros_like(replay.z[layer]),
+            "mean": world.mean(replay.z[layer])[None],
             "carries": exchanged.z[layer],
             "pattern": replay.uniform_z[layer],
         }
-        for head in range(cfg.n_heads):
-            for kind, z in instead.items():
-                change = replay.change(layer, [head], z[:, :, [head]])
-                logits = replay.run(layer, change)[0]
-                facts.append(world.breaks(Question(kind, (layer, head)), logits))
-    return [fact for fact in facts if fact is not None]
+        for head, kind in itertools.product(range(world.model.cfg.n_heads), kinds):
+            change = replay.change(layer, [head], instead[kind][:, :, [head]])
+            yield Question(kind, (layer, head)), replay.run(layer, change)[0]
 
 
 def depth_facts(world: Enumeration) -> list[Fact]:

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.judge.circuits import Circuit, Head, Outside
-from tl_dyck.judge.facts import TIE, UNCLEAR, World, lost, margins
+from tl_dyck.judge.every_string import largest, shortest
+from tl_dyck.judge.facts import UNCLEAR, World, lost, margins
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.judge.truths import every_world
 from tl_dyck.kit.arguments import checked
@@ -37,8 +38,9 @@ logit of all closing ones, where one is asked for; else the largest logit of all
 
 INSTEAD = ("mean", "zero", "exchanged")
 """What heads outside a circuit put out: the mean of what they do over all prefixes, as probable as
-they are, and positions; nothing; or what they do on the string with all types exchanged, of an
-automaton on another string, which asks for something else."""
+they are, and positions, of a task with places at each place by itself; nothing; or what they do on
+the string with all types exchanged, of an automaton on another string, which asks for something
+else."""
 
 _FEW = 12  # heads, of which all 4096 circuits are gone through
 _KEPT = 64  # strings that refuted circuits, on which others are tried first
@@ -201,16 +203,14 @@ class EveryAnswer:
 
     def _first(self, marked: Tensor) -> tuple[tuple[int, int], str]:
         """Row and position of the shortest prefix that is marked, and its text."""
-        places = marked.nonzero()
-        row, end = places[places[:, 1].argmin()].tolist()
+        row, end = shortest(marked)
         text = self._language.to_string(self._world.tokens[row, : end + 1])
         return (row, end), text
 
     def _said(self, logits: Float[Tensor, " d_vocab"]) -> str:
-        said = logits[self._columns]
-        best = self._columns[said > said.max() - TIE].tolist()
-        names = self._names
-        return " or ".join(names[at] if at < len(names) else str(at) for at in best)
+        said = torch.full_like(logits, -torch.inf)
+        said[self._columns] = logits[self._columns]
+        return largest(said, self._names)
 
 
 def _instead(world: World, instead: str) -> list[Tensor]:
@@ -218,7 +218,7 @@ def _instead(world: World, instead: str) -> list[Tensor]:
     whole = Replay(world.model, world.tokens if instead != "exchanged" else world.partners).z
     if instead == "exchanged":
         return whole
-    means = [world.mean(z)[None, None] for z in whole]
+    means = [world.mean(z)[None] for z in whole]
     return means if instead == "mean" else [torch.zeros_like(mean) for mean in means]
 
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from tl_dyck.ablation.compare import Answer
-from tl_dyck.certify.language.claims import read_threshold
-from tl_dyck.judge.every_string import MOST, EveryString
-from tl_dyck.judge.facts import TIE, Enumeration, World, head_facts
+from tl_dyck.certify.language.claims import read_threshold, said_to_follow
+from tl_dyck.judge.every_string import MOST, EveryString, each_once, largest, shortest
+from tl_dyck.judge.facts import TIE, Enumeration, World, changed_heads, lost
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_instance, check_length
@@ -29,7 +29,7 @@ from tl_dyck.tasks import AutomatonTask, DyckTask
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_CHANGED = ("needed", "carries", "pattern")
+_CHANGED = ("needed", "mean", "carries", "pattern")
 _HIDDEN = ("top", "twin")
 
 
@@ -41,13 +41,19 @@ class HeadTruths:
     Attributes:
         table: a row per head: layer, head, and exact shares. Of brackets five, of closing ones by
             their probability, that are right and no longer so if the head's output is zero
-            ("needed"), is that of the string with all types exchanged ("carries"), if it attends
-            to all positions alike ("pattern"), if no query of it sees the top of the stack ("top"),
+            ("needed"), is its mean over all prefixes ("mean"), is that of the string with all types
+            exchanged ("carries"), if it attends to all positions alike ("pattern"), if no query of
+            it sees the top of the stack ("top"),
             or sees a twin of it ("twin"), which is another opening bracket of its type and depth,
             closed since: a counter needs that as much. Of several twins one is hidden at a time,
             which gives a mean. The last two are shares of where there is a twin. Of other
-            automata the first three, of strings alike, and "carries" puts in the output of another
-            string, which asks for something else. NaN: it hangs on a tie up to rounding.
+            automata the first four, of strings alike; "carries" puts in the output of another
+            string, which asks for something else, and with places means are of each place. NaN: it
+            hangs on a tie up to rounding.
+        broken: a row for each of the first four changes of a head that breaks something: layer,
+            head, change, the number of distinct prefixes that are no longer right, a shortest
+            "prefix", what is "right" there, and what is "said" after the change (of a tie all, with
+            "or" between).
         accuracy: exact share of closing brackets, sets or answers that the model has right.
         claim: "any_token"; or "allowed", and then all shares are of sets of what may follow.
         task: name of the task.
@@ -55,6 +61,7 @@ class HeadTruths:
     """
 
     table: pd.DataFrame
+    broken: pd.DataFrame
     accuracy: float
     claim: str = "any_token"
     task: str
@@ -73,8 +80,8 @@ class HeadTruths:
         return (
             f"{self.task}, every prefix of at most {self.length} {symbols}; {self.accuracy:.2%} "
             f"are {self._right}. Share that no longer is, if of a head:\n{shown.to_string()}\n"
-            f"needed: the output is zero; carries: it is that {other}; pattern: it attends to all "
-            f"alike{hidden}"
+            f"needed: the output is zero; mean: it is its mean; carries: it is that {other}; "
+            f"pattern: it attends to all alike{hidden}"
         )
 
     @property
@@ -186,22 +193,28 @@ def head_truths(
     world = every_world(
         model, task, length, above if claim == "allowed" else None, call="head_truths", least=3
     )
-    exact = world.model
     if not world.accuracy:
         raise JudgeError("the model has no prefix right, so that nothing can break")
-    effects = {
-        (fact.question.target, fact.question.kind): fact.effect for fact in head_facts(world)
-    }
-    rows = []
+    shares: dict[Any, dict[str, float]] = {}
+    broken, once = [], torch.from_numpy(each_once(world.tokens.numpy()))
+    for question, logits in changed_heads(world, _CHANGED):
+        lost_here = lost(world.margins(logits), world.intact & world.asked)
+        share = float("nan") if lost_here is None else world.share(lost_here)
+        shares.setdefault(question.target, {})[question.kind] = share
+        if lost_here is not None and bool(lost_here.any()):
+            number = round(float((lost_here * once).sum()))
+            said = _witness(world, task, logits, lost_here)
+            broken.append((*question.target, question.kind, number, *said))
     hidden = _keys(world) if isinstance(world, Enumeration) else None
-    for layer in range(exact.cfg.n_layers):
-        for head in range(exact.cfg.n_heads):
-            row = {kind: effects.get(((layer, head), kind), float("nan")) for kind in _CHANGED}
-            if hidden is not None:
-                row |= _cost(world, *hidden, layer, head)
-            rows.append({"layer": layer, "head": head, **row})
+    rows = []
+    for (layer, head), row in shares.items():
+        more = {} if hidden is None else _cost(world, *hidden, layer, head)
+        rows.append({"layer": layer, "head": head, **row, **more})
     return HeadTruths(
         table=pd.DataFrame(rows),
+        broken=pd.DataFrame(
+            broken, columns=["layer", "head", "change", "number", "prefix", "right", "said"]
+        ),
         accuracy=world.accuracy,
         claim=claim,
         task=task.name,
@@ -260,6 +273,25 @@ def _world(
             f"({MOST:,}): ask about shorter ones"
         )
     return Enumeration(model, task.language, length, task.distribution, threshold)
+
+
+def _witness(
+    world: Enumeration | EveryString,
+    task: DyckTask | AutomatonTask,
+    logits: Tensor,
+    broken: Tensor,
+) -> tuple[str, str, str]:
+    """A shortest prefix of those that break, what is right there, and what is said."""
+    row, end = shortest(broken)
+    text = task.language.to_string(world.tokens[row, : end + 1])
+    if world.threshold is not None:
+        said = said_to_follow(task.language, logits[row, end].numpy(), world.threshold)
+        right = said_to_follow(task.language, world.logits[row, end].numpy(), world.threshold)
+        return text, right, said
+    classes = isinstance(task, AutomatonTask) and task.answer is not None
+    names = () if classes else task.language.alphabet
+    # where something breaks, the model itself is right
+    return text, largest(world.logits[row, end], names), largest(logits[row, end], names)
 
 
 def _keys(world: Enumeration) -> tuple[Tensor, list[Tensor]]:

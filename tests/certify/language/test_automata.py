@@ -19,7 +19,7 @@ from tl_dyck.certify.language import LanguageCertificate, certify_language
 from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
-from tl_dyck.rnn import UnsupportedModelError, export_rnn
+from tl_dyck.rnn import export_rnn
 from tl_dyck.tasks import AutomatonTask, load_task
 
 pytestmark = pytest.mark.filterwarnings("ignore:HookedTransformer is deprecated")
@@ -430,8 +430,7 @@ REFUSED: list[tuple[str, Callable[[], Any], type[Exception]]] = [
     ("the model reads 8", lambda: ask(lengths=9, d_vocab_out=3), CertifyError),
     ("only 'any_token'", lambda: ask(d_vocab_out=3, claim="kl", epsilon=1.0), CertifyError),
     ("nothing says which token", lambda: ask(d_vocab=7, d_vocab_out=3), ValueError),
-    ("the model has positions", lambda: ask(d_vocab_out=3, n_layers=2), UnsupportedModelError),
-    ("the model has 3 layers", lambda: ask(d_vocab_out=3, n_layers=3), UnsupportedModelError),
+    ("the model reads 8", lambda: ask(lengths=9, d_vocab_out=3, n_layers=3), CertifyError),
 ]
 
 

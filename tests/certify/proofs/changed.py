@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from tests.certify.oracles import favouring, margins, random_rnn, strings_of
-from tests.certify.proofs.common import adder, enumerated
+from tests.certify.proofs.common import enumerated
 from tl_dyck.certify import PerturbationSpace, Substitute, Transformation, check_edits, check_model
 from tl_dyck.certify.automaton_proofs import _prove, _prove_places
 from tl_dyck.certify.check_language import LEAF, read
@@ -37,6 +37,7 @@ from tl_dyck.models import build_model, get_config, save_model
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, export_rnn, save_rnn
 from tl_dyck.tasks import DyckTask, addition_task
 from tl_dyck.tasks.places import PlacePrefixes, prefixes_at
+from tl_dyck_papers.by_hand import adder
 
 Facts = dict[str, Any]
 Arrays = dict[str, Any]

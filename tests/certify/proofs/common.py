@@ -26,7 +26,7 @@ from tl_dyck.certify import (
 from tl_dyck.certify.check_language import ProofError
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models import build_model, get_config
-from tl_dyck.rnn import RNNConfig, TwoLayerRNN, export_rnn, weight_shapes
+from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.tasks import DyckTask
 
 SMALL = DyckTask(name="small", n_types=2, max_depth=2, train_lengths=(4,), long_lengths=(8, 8))
@@ -169,49 +169,3 @@ def with_bias(rnn: TwoLayerRNN, shift: float, language: DyckLanguage) -> TwoLaye
     weights = {name: weight.clone() for name, weight in rnn.weights.items()}
     weights["b_U"][1 : language.bos_token : 2] += shift
     return TwoLayerRNN(rnn.config, weights)
-
-
-def adder(digits: int, base: int, ln_final: str | None = None) -> TwoLayerRNN:
-    """A decoder that writes "a+b=s", the sum's least digit first, of any two numbers.
-
-    Where digit k of the sum is asked for, the query is s_{k-1}, and attention sees a_k and b_k, and
-    those before, which count c = 1 / 2 base times as much. Let y = a_k + b_k, and x = a_{k-1} +
-    b_{k-1} - s_{k-1}, which is -1 or 0 without a carry and base - 1 or base with one. Then z = y +
-    c x is at most y without a carry, and at least y + 1/2 - c with one. So the digit is a sum of
-    steps in between, at each y, of two neurons each: up by 1, at y = base - 1 down by base - 1.
-    Logit d is 2 d r - d², largest at the digit r; a norm's divisor leaves that so.
-    """
-    places, c = 3 * digits + 3, 1 / (2 * base)
-    tokens, rise = base + 2, 1 / 2 - c  # digits, + and =
-    digit, one, seen, answer, nothing = places + np.arange(5)  # behind a dimension for each place
-    weight = np.zeros((places, places))
-    for k in range(digits + 1):
-        # a and b have their least digit last, behind them come + and =
-        for k_seen, counts in ((k, 1.0), (k - 1, c)):
-            if 0 <= k_seen < digits:
-                weight[2 * digits + 1 + k, [digits - 1 - k_seen, 2 * digits - k_seen]] = counts
-    # + is worth nothing, and makes weights the same, 3, at all places; the others have e^-30
-    weight[:, digits] = 3 - weight.sum(1)
-    width = places + 5
-    size = {"d_model": width, "n_heads": 1, "d_head": places, "d_vocab": tokens}
-    config = RNNConfig(
-        **size, d_vocab_out=tokens, n_ctx=places, state="position", d_mlp=4 * base - 2,
-        act_fn="relu", ln_final=ln_final, attn_scale=1.0, residual=True,
-    )  # fmt: skip
-    w = {name: np.zeros(shape) for name, shape in weight_shapes(config).items()}
-    w["W_E"][:base, digit], w["W_E"][:, one] = np.arange(base), 1
-    w["W_pos"] = np.eye(places, width)
-    w["W_Q"][0, :places] = np.log(np.maximum(weight, np.exp(-30)))
-    w["W_K"][0, :places] = np.eye(places)
-    w["W_V"][0, digit, 0], w["W_O"][0, 0, seen] = 1, 3
-    for y in range(2 * base - 1):
-        ramp = slice(2 * y, 2 * y + 2)  # from 0 to 1 between a quarter of the rise and another
-        w["W_in"][seen, ramp], w["W_in"][digit, ramp] = 1, -c
-        w["b_in"][ramp] = -y - rise * np.array([0.25, 0.75])
-        up = 1 - base * (y == base - 1)
-        w["W_out"][ramp, answer] = up / (rise / 2) * np.array([1, -1])
-    d = np.arange(base)
-    w["W_U"][answer, :base], w["W_U"][one] = 2 * d, -4.0 * base**2
-    w["W_U"][one, :base] = -(d**2)
-    w["W_U"][nothing] = -w["W_U"].sum(0)  # so that a mean that is taken away changes nothing
-    return TwoLayerRNN(config, {name: torch.from_numpy(each) for name, each in w.items()})

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.certify.oracles import favouring
-from tests.certify.proofs.common import adder, unpacked
+from tests.certify.proofs.common import unpacked
 from tl_dyck.certify import check_automaton, check_language, check_model
 from tl_dyck.certify.check_edits import BOUND
 from tl_dyck.certify.check_language import ProofError
@@ -19,6 +19,7 @@ from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.tasks import AutomatonTask, addition_task
+from tl_dyck_papers.by_hand import adder
 
 
 def every_prefix(rnn: TwoLayerRNN, task: AutomatonTask) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -20,18 +20,25 @@ one string (`tl_dyck.certify.transformations`).
 - `questions`: who is asked and what; which models are counted, and which are run.
 - `verdict`, `summary`: the certificate, and how it is made of a tally.
 - `runner`: a model that is run as it is (`questions` use it, too).
+- `running`: any model on an automaton's strings, every one or drawn ones.
 - `attempts`, `anytime`: an automaton's errors first, then signs, least margins, counts.
 - `automaton_certificate`: the certificate of an automaton.
-- `decide`: `certify_language`.
 - `sample`: `sample_error`, where there are too many profiles.
+- `ran_certificate`: the certificate of a model that can only be run.
+- `decide`: `certify_language`.
 """
 
 from tl_dyck.certify.language.claims import CLAIMS
 from tl_dyck.certify.language.decide import certify_language
 from tl_dyck.certify.language.profiles import Ending, Profiles
-from tl_dyck.certify.language.sample import SampledError, sample_error
+from tl_dyck.certify.language.sample import sample_error
 from tl_dyck.certify.language.tally import PrefixFound
-from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult
+from tl_dyck.certify.language.verdict import (
+    Bounds,
+    LanguageCertificate,
+    LengthResult,
+    SampledError,
+)
 
 __all__ = [
     "CLAIMS",

@@ -21,6 +21,7 @@ from tl_dyck.certify.exact.balls import BoolArray, IntArray
 from tl_dyck.certify.language.asking import Asking
 from tl_dyck.certify.language.automata import NOTHING
 from tl_dyck.certify.language.runner import Runner, Tokens
+from tl_dyck.certify.language.running import reaching
 from tl_dyck.tasks.tables import as_written
 
 _SECONDS = 1.0
@@ -29,7 +30,7 @@ _SECONDS = 1.0
 _SHORT = 2048
 """Every string is run of the lengths that have at most so many in all."""
 
-_STAYS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
+STAYS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 """How probably a walk repeats its last symbol where that may follow. Of a published model 122 of
 400 walks from 0.5 to 0.98 were wrong somewhere, and of 900 with 0 none."""
 
@@ -91,7 +92,7 @@ class Attempts:
             while self.wrong not in (None, known):
                 known = self.wrong
                 assert known is not None
-                self._run(_cut(known), limit)
+                self._run(cut(known), limit)
             if known is not None:
                 self._run(_stretched(known, self._longest), limit)
 
@@ -108,15 +109,15 @@ class Attempts:
             yield short
         if short.shape[1] == most:
             return
-        alive = _alive(after, most)
+        alive = reaching(after, np.ones(len(after), dtype=bool), most)
         longest = int(np.flatnonzero(alive[:, 0]).max())
         targets = np.array([most]) if self._whole else np.flatnonzero(alive[:, 0] & self._asked)
         # 0 last: uniform walks find least
-        for stays in _STAYS[1:] + _STAYS[:1]:
+        for stays in STAYS[1:] + STAYS[:1]:
             ends = generator.choice(targets, _WALKS) if len(targets) else np.array([longest])
             # half as long as possible, half of any length
             ends[: len(ends) // 2] = longest
-            yield _walks(after, alive, ends, stays, generator)
+            yield walks(after, alive, ends, stays, generator)
         if chain is not None:
             lengths = np.flatnonzero(np.isfinite(chain.log_ways[: most + 1, 0]))
             for length in lengths[lengths > 0][-1:].tolist():  # prefixes are judged, too
@@ -185,18 +186,10 @@ def _every(after: IntArray, longest: int) -> Tokens:
             break
     return np.concatenate([_filled(each, strings.shape[1]) for each in [*ended, strings]])
 
-
-def _alive(after: IntArray, longest: int) -> BoolArray:
-    """[longest + 1, states + 1] whether so many symbols can follow a state; the last is none."""
-    # the last column is that of NOTHING = -1, by which what cannot follow is looked up
-    alive = np.zeros((longest + 1, len(after) + 1), dtype=bool)
-    alive[0, :-1] = True
-    for left in range(longest):
-        alive[left + 1, :-1] = alive[left][after].any(1)
-    return alive
+    # 0 last: uniform walks find least
 
 
-def _walks(
+def walks(
     after: IntArray, alive: BoolArray, ends: IntArray, stays: float, generator: np.random.Generator
 ) -> Tokens:
     """Strings of some lengths that repeat their last symbol with a probability, where it may be."""
@@ -222,7 +215,7 @@ def _sizes(length: int) -> list[int]:
     return [2**power for power in range(max(1, length.bit_length()))]
 
 
-def _cut(string: tuple[int, ...]) -> Tokens:
+def cut(string: tuple[int, ...]) -> Tokens:
     """A string without some symbols that stand together, filled up with -1."""
     length = len(string)
     sizes = [(size, length - size + 1) for size in _sizes(length)]

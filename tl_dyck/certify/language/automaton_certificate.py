@@ -20,7 +20,7 @@ from tl_dyck.certify.exact.loss_counts import Losing
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.anytime import Anytime, counted
 from tl_dyck.certify.language.asking import Asking
-from tl_dyck.certify.language.automata import NOTHING, Least
+from tl_dyck.certify.language.automata import NOTHING, Answers, Least
 from tl_dyck.certify.language.claims import read_threshold, said_to_follow
 from tl_dyck.certify.language.lengths import first_gap, refuse_long
 from tl_dyck.certify.language.profiles import Ending
@@ -85,9 +85,9 @@ def decide_automaton(
             own = asking.margins(found.length).objectives(each.answer).least(logits)
     seen = {each.string: each for each in [*least.values(), *lost] if each.string is not None}
     logits_of = zip(seen.values(), runner.after([*seen]), strict=True)
-    shown = {each.string: show(each, logits) for each, logits in logits_of}
+    of_string = {each.string: show(each, logits) for each, logits in logits_of}
     rows = [
-        _row(asking.numbers[length], known, length, shown.get(least[length].string))
+        _row(asking.numbers[length], known, length, of_string.get(least[length].string))
         for length in asked
     ]
     margin = Bounds(min(e.low for e in least.values()), min(e.high for e in least.values()))
@@ -104,8 +104,8 @@ def decide_automaton(
         likeliest=found,
         shortest=found,
         is_shortest=found is not None and all(row.decided and not row.wrong for row in shorter),
-        tightest=shown.get(min(least.values(), key=lambda each: each.high).string),
-        errors=tuple(shown[each.string] for each in lost),
+        tightest=of_string.get(min(least.values(), key=lambda each: each.high).string),
+        errors=tuple(of_string[each.string] for each in lost),
         by_length=tuple(rows),
         method="paths of a graph",
         seconds=time.perf_counter() - started,
@@ -220,15 +220,35 @@ def _row(prefixes: int, known: Anytime, length: int, worst: PrefixFound | None) 
 
 
 def _shown(
-    asking: Asking,
+    asking: Asking, model: Any, threshold: float | None, least: Least, logits: Array
+) -> PrefixFound:
+    assert least.string is not None
+    length = len(least.string)
+    how = asking.task, asking.margins(length).answers, asking.numbers[length]
+    return shown(*how, model, threshold, least, logits)
+
+
+def shown(
+    task: AutomatonTask,
+    answers: Answers,
+    number: int,
     model: Any,
     threshold: float | None,
     least: Least,
     logits: Array,
 ) -> PrefixFound:
-    """A string with what the model itself makes of it."""
+    """A string with what the model itself makes of it.
+
+    Args:
+        task: whose string it is.
+        answers: the automaton of its length.
+        number: how many strings of that length there are.
+        model: whose logits have names, or have none.
+        threshold: of the claim "allowed"; None for "any_token".
+        least: the string, its margin and what should be said.
+        logits: what is said.
+    """
     assert least.string is not None
-    task, answers = asking.task, asking.margins(len(least.string)).answers
     named = named_logits(model)
 
     def name(logit: int) -> str:
@@ -245,7 +265,7 @@ def _shown(
         predicted = said_to_follow(task.language, logits, threshold)
     return PrefixFound(
         tokens=least.string,
-        log_probability=-math.log(asking.numbers[len(least.string)]),
+        log_probability=-math.log(number),
         margin=least.high,
         ending=Ending((), None),
         text=task.language.to_string(torch.tensor(least.string, dtype=torch.int64)),

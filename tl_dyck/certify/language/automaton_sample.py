@@ -14,10 +14,9 @@ import torch
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import IntArray
 from tl_dyck.certify.language.asking import Asking
-from tl_dyck.certify.language.automata import NOTHING, Answers
 from tl_dyck.certify.language.automaton_certificate import read_automaton
+from tl_dyck.certify.language.running import Strings, drawing, judge_run, says_of
 from tl_dyck.certify.protocol import CertifyError
-from tl_dyck.language.chain import Chain
 from tl_dyck.tasks import AutomatonTask
 
 Judge = Callable[[int, torch.Generator, Deadline], tuple[int, int]]
@@ -35,14 +34,16 @@ def judge_of(
     Raises:
         CertifyError, UnsupportedModelError: as of `certify_language`.
     """
+    says = says_of(model, task, longest, allowed=threshold is not None)
+    if says is not None:
+        ran = Strings(task, longest, threshold, says)
+        return lambda length: judge_run(ran, asked_something(ran, length))
     network, _ = read_automaton(model, task, longest, allowed=threshold is not None)
     asking = Asking.of(network, task, longest, threshold)
 
     def at(length: int) -> Judge:
-        if not asking.numbers[length]:
-            raise CertifyError(f"{task.name} asks for nothing after strings of {length} symbols")
-        margins = asking.margins(length)
-        answers, chain = margins.answers, _drawing(margins.answers, length)
+        margins = asking.margins(asked_something(asking, length))
+        answers, chain = margins.answers, drawing(margins.answers, length)
 
         def judge(n: int, generator: torch.Generator, deadline: Deadline) -> tuple[int, int]:
             numbers = torch.rand(n, length, generator=generator, dtype=torch.float64)
@@ -66,10 +67,13 @@ def judge_of(
     return at
 
 
-def _drawing(answers: Answers, length: int) -> Chain:
-    """Draws every string of a length alike, of those that are asked something."""
-    after = np.where(answers.after == NOTHING, len(answers.after), answers.after)
-    # each symbol has the weight 1
-    weight = np.where(answers.after == NOTHING, -np.inf, 0.0)
-    ends = np.where(answers.answer == NOTHING, -np.inf, 0.0)
-    return Chain.of(after, weight, ends, length)
+def asked_something(asking: Asking | Strings, length: int) -> int:
+    """A length at which something is asked.
+
+    Raises:
+        CertifyError: nothing is.
+    """
+    if not asking.numbers[length]:
+        name = asking.task.name
+        raise CertifyError(f"{name} asks for nothing after strings of {length} symbols")
+    return length

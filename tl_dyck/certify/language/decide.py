@@ -28,7 +28,9 @@ from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.lengths import LONGEST_UNSAID, first_gap, lengths_up_to
 from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.language.questions import Asked, Head, ask
+from tl_dyck.certify.language.ran_certificate import run_automaton
 from tl_dyck.certify.language.runner import Tokens
+from tl_dyck.certify.language.running import says_of
 from tl_dyck.certify.language.shells import Shell, decide, shells
 from tl_dyck.certify.language.summary import summarise
 from tl_dyck.certify.language.tally import Tally
@@ -86,7 +88,9 @@ def certify_language(
     is claimed is that the largest logit is the task's `answer` to the state that a string leaves,
     or the one symbol that `counted` asks for; of "allowed", that each symbol's logit is above the
     threshold exactly if it may follow, where any may. The model starts with BOS if it has a token
-    more than there are symbols.
+    more than there are symbols. Any other causal model, or a function, is run: on every string
+    while there are few, then on walks that change rarely, on strings that are drawn alike, and down
+    from the least margins. Of the drawn ones `drawn` says an interval.
 
     Examples:
         >>> from tl_dyck import construct, load_task
@@ -96,7 +100,9 @@ def certify_language(
         ('proved', 102326)
 
     Args:
-        model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's.
+        model_or_rnn: a `TwoLayerRNN`, or a HookedTransformer whose tokens are the language's; of an
+            automaton also a function of symbols ``[n, length]``, without BOS, to logits
+            ``[n, outputs]``, what is said of each whole string, whichever way it reads.
         task: a task or its name; it gives language, distribution and metric, or an automaton.
         lengths: every length up to this one, in brackets; or the lengths themselves. None for 28;
             of a task with places, for the prefixes up to each place that it asks about.
@@ -111,7 +117,7 @@ def certify_language(
             the least margin of every length is; "signs", when it is known of every length whether
             there is an error; "refuted", at any error.
         most_run: how many prefixes to run a model on that has positions or several layers; the
-            empty one always.
+            empty one always. Of an automaton, of models that are run.
         time_limit: seconds, after which what is known is returned; None for no limit.
         n_jobs: worker processes; no more are started than there are cores, and none if less than
             ten seconds are left.
@@ -145,9 +151,12 @@ def certify_language(
     wanted = lengths_up_to(lengths)
     if isinstance(task, AutomatonTask):
         above = read_automaton_claim(task, property, (epsilon, other, head), threshold)
-        found = decide_automaton(
-            model_or_rnn, task, wanted, above, until=until, deadline=deadline, tell=tell
-        )
+        how: dict[str, Any] = {"until": until, "deadline": deadline, "tell": tell}
+        says = says_of(model_or_rnn, task, wanted[-1], allowed=above is not None)
+        if says is None:
+            found = decide_automaton(model_or_rnn, task, wanted, above, **how)
+        else:
+            found = run_automaton(says, task, wanted, above, most_run=most_run, **how)
         return replace(found, made_with=made_with(unwrapped(model_or_rnn)))
     about: dict[str, Any] = {"epsilon": epsilon, "other": other, "head": head}
     asked = ask(model_or_rnn, task, property, wanted[-1], **about, threshold=threshold)

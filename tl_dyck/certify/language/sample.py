@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, SupportsIndex, final
+from typing import Any, SupportsIndex
 
 import torch
 
@@ -15,7 +14,7 @@ from tl_dyck.certify.language.automaton_sample import Judge, judge_of
 from tl_dyck.certify.language.lengths import lengths_asked
 from tl_dyck.certify.language.questions import Asked, Head, ask
 from tl_dyck.certify.language.runner import Tokens
-from tl_dyck.certify.language.verdict import Bounds
+from tl_dyck.certify.language.verdict import Bounds, SampledError
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.intervals import share
 from tl_dyck.kit.arguments import checked
@@ -29,44 +28,6 @@ _AT_ONCE = 250  # strings judged between two looks at the clock
 _MOST = 10_000_000
 # one statement in a billion may be wrong; closer to 1 quantiles lose their digits
 _LEVEL, _LARGEST_LEVEL = 1 - 1e-9, 1 - 1e-12
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class SampledError:
-    """How probable an error is at a length, from prefixes that were drawn.
-
-    Attributes:
-        length: in brackets.
-        n: how many prefixes were drawn.
-        wrong: on how many of them the claim is wrong.
-        doubtful: on how many rounding hides the answer; they count as either in `error`.
-        error: exact interval (Clopper and Pearson 1934) of the probability that
-            `LengthResult.error` is.
-        level: the probability that such an interval holds it.
-        seed: of the draw.
-    """
-
-    length: int
-    n: int
-    wrong: int
-    doubtful: int
-    error: Bounds
-    level: float
-    seed: int
-
-    def __str__(self) -> str:
-        """For example ``0.039, in [0.028, 0.0527]: sampled, 10,000 prefixes, level 1 - 1e-09``."""
-        said = f"{self.wrong / self.n:.3g}, in " if self.n and not self.doubtful else ""
-        return (
-            f"{said}[{self.error.low:.3g}, {self.error.high:.3g}]: sampled, {self.n:,} prefixes, "
-            f"level 1 - {1 - self.level:.3g}"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "error"}
-        return plain | {"error_low": self.error.low, "error_high": self.error.high}
 
 
 @checked
@@ -103,7 +64,7 @@ def sample_error(
 
     Args:
         model_or_rnn: see `certify_language`; models of any kind.
-        task: a task or its name; of an automaton, for models that `certify_language` decides.
+        task: a task or its name.
         lengths: one length in brackets, or several; each of at least 1.
         property: name of the claim, see `tl_dyck.certify.language.CLAIMS`.
         n: prefixes to draw at each length.
@@ -179,6 +140,11 @@ def _at(
         error = Bounds(low.low, high.high)
     counts = {"n": drawn, "wrong": wrong, "doubtful": doubtful}
     return SampledError(length=length, error=error, level=level, seed=seed, **counts)
+
+
+def draw_errors(judge: Judge, length: int, n: int, deadline: Deadline) -> SampledError:
+    """The same of one length, at the usual level."""
+    return _at(judge, length, n, _LEVEL, 0, deadline)
 
 
 def _draw(asked: Asked, n: int, length: int, generator: torch.Generator) -> Tokens:

@@ -66,6 +66,44 @@ class LengthResult:
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
+class SampledError:
+    """How probable an error is at a length, from prefixes that were drawn.
+
+    Attributes:
+        length: in brackets.
+        n: how many prefixes were drawn.
+        wrong: on how many of them the claim is wrong.
+        doubtful: on how many rounding hides the answer; they count as either in `error`.
+        error: exact interval (Clopper and Pearson 1934) of the probability that
+            `LengthResult.error` is.
+        level: the probability that such an interval holds it.
+        seed: of the draw.
+    """
+
+    length: int
+    n: int
+    wrong: int
+    doubtful: int
+    error: Bounds
+    level: float
+    seed: int
+
+    def __str__(self) -> str:
+        """For example ``0.039, in [0.028, 0.0527]: sampled, 10,000 prefixes, level 1 - 1e-09``."""
+        said = f"{self.wrong / self.n:.3g}, in " if self.n and not self.doubtful else ""
+        return (
+            f"{said}[{self.error.low:.3g}, {self.error.high:.3g}]: sampled, {self.n:,} prefixes, "
+            f"level 1 - {1 - self.level:.3g}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "error"}
+        return plain | {"error_low": self.error.low, "error_high": self.error.high}
+
+
+@final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LanguageCertificate(Shown):
     """A verdict on every prefix of a language, of some lengths.
@@ -96,6 +134,8 @@ class LanguageCertificate(Shown):
         method: how it was decided.
         seconds: wall-clock time.
         reason: why it is open; or a remark.
+        drawn: of a model that can only be run, what drawn strings say of lengths that are too many
+            to run, with an interval at its level.
         stats: what was counted.
         made_with: dtype of the model's weights, versions of torch and TransformerLens, by name.
     """
@@ -123,6 +163,7 @@ class LanguageCertificate(Shown):
     seconds: float
     errors: tuple[PrefixFound, ...] = ()
     reason: str = ""
+    drawn: tuple[SampledError, ...] = ()
     stats: Mapping[str, int] = field(default_factory=dict)
     made_with: Mapping[str, str] = field(default_factory=dict)
 
@@ -206,6 +247,7 @@ class LanguageCertificate(Shown):
         for name, bounds in (("accuracy", self.accuracy), ("long accuracy", self.long_accuracy)):
             if bounds is not None:
                 rows.append((name, str(bounds)))
+        rows += [(f"length {each.length}", str(each)) for each in self.drawn[-1:]]
         if self.reason:
             rows.append(("reason", self.reason))
         counts = "".join(f", {value:,} {name}" for name, value in self.stats.items())

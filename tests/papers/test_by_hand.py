@@ -1,0 +1,103 @@
+"""Adders that are written by hand, and spoiled ones: against all sums, run."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tl_dyck.certify.language import certify_language
+from tl_dyck.rnn import TwoLayerRNN
+from tl_dyck.tasks import AutomatonTask, addition_task
+from tl_dyck_papers import by_hand
+
+
+def every_sum(digits: int, base: int, task: AutomatonTask, rotary: bool) -> torch.Tensor:
+    """All sums as tokens, by plain arithmetic."""
+    numbers = np.array([*itertools.product(range(base**digits), repeat=2)])
+    a, b = numbers.T
+
+    def figures(x: Any, n: int) -> Any:
+        return np.stack([x // base**k % base for k in range(n)], 1)
+
+    def sign(text: str) -> Any:
+        return np.full((len(a), 1), task.symbols.index(text))
+
+    low, high, total = figures(a, digits), figures(b, digits), figures(a + b, digits + 1)
+    if rotary:
+        parts = [sign("<"), low, sign("+"), high, sign("="), total]
+    else:
+        parts = [low[:, ::-1], sign("+"), high[:, ::-1], sign("="), total]
+    return torch.from_numpy(np.concatenate(parts, 1).astype(np.int64))
+
+
+def made(digits: int, base: int, rotary: bool) -> tuple[TwoLayerRNN, AutomatonTask]:
+    if rotary:
+        return by_hand.rotary_adder(digits, base)
+    return by_hand.adder(digits, base), addition_task(digits, base=base)
+
+
+def spoiled(rnn: TwoLayerRNN, noise: float, seed: int) -> TwoLayerRNN:
+    """The same with noise on every weight of the MLP and the readout."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = dict(rnn.weights)
+    for name in ("W_in", "b_in", "W_out", "W_U"):
+        draw = torch.randn(weights[name].shape, generator=generator, dtype=torch.float64)
+        weights[name] = weights[name] * (1 + noise * draw)
+    return TwoLayerRNN(rnn.config, weights)
+
+
+def agrees(rnn: TwoLayerRNN, task: AutomatonTask, tokens: torch.Tensor, until: str) -> int:
+    """Hold a certificate to all sums; how many answers are wrong."""
+    found, wrong_at_all = certify_language(rnn, task, until=until), 0
+    assert task.asked is not None
+    asked = [*task.asked]
+    logits = torch.cat([rnn(part)[:, asked] for part in tokens.split(20_000)])
+    for at, (row, place) in enumerate(zip(found.by_length, asked, strict=True)):
+        prefixes, first = np.unique(tokens[:, : place + 1].numpy(), axis=0, return_index=True)
+        right = tokens[first, place + 1][:, None]
+        said = logits[first, at]
+        margin = said.gather(1, right)[:, 0] - said.scatter(1, right, -torch.inf).amax(1)
+        wrong, least = int((margin < 0).sum()), float(margin.min())
+        assert row.prefixes == len(prefixes)
+        assert row.margin is not None
+        off = 1e-9 * max(1.0, abs(least))
+        assert row.margin.low - off <= least <= row.margin.high + off
+        if until == "counted":
+            assert (row.wrong, row.decided) == (wrong, True)
+            assert row.margin.low == pytest.approx(least, rel=1e-9, abs=1e-7)
+        else:
+            assert (row.margin.low > 0) == (least > 0)
+        wrong_at_all += wrong
+    assert (found.status == "proved") == (wrong_at_all == 0)
+    return wrong_at_all
+
+
+@pytest.mark.parametrize(("digits", "base", "rotary"), [(1, 10, True), (2, 3, True), (3, 2, False)])
+def test_verdict_margin_and_count_are_those_of_all_sums(
+    digits: int, base: int, rotary: bool
+) -> None:
+    rnn, task = made(digits, base, rotary)
+    tokens = every_sum(digits, base, task, rotary)
+    assert agrees(rnn, task, tokens, "counted") == 0
+    wrong = agrees(spoiled(rnn, 0.05, 0), task, tokens, "counted")
+    assert 0 < wrong < len(tokens) * (digits + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_signs_of_three_digits_are_those_of_a_million_sums(noise: float) -> None:
+    rnn, task = made(3, 10, rotary=False)
+    wrong = agrees(spoiled(rnn, noise, 0), task, every_sum(3, 10, task, False), "signs")
+    assert (wrong > 0) == (noise > 0)
+
+
+def test_the_command_tells_of_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr("sys.argv", ["by_hand", "--digits", "1", "--out", str(tmp_path)])
+    by_hand.main()
+    table = (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert table.count("**proved**: of 2 answers 2 proved") == 2
+    assert "| by hand, rotary positions | 235 |" in table
