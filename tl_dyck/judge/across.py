@@ -22,13 +22,15 @@ from tl_dyck.kit.arguments import checked
 
 Floats = NDArray[np.float64]
 _LEAST = 3  # methods: of two every order is perfect
+_CASES = 5  # fewer, and a resample may be one case
 
 
 @checked
 def rank_correlations(rows: pd.DataFrame, *, n_bootstrap: int = N_BOOTSTRAP) -> pd.DataFrame:
     """How alike the order of methods is on two tasks, by AUROC, for each kind of question.
 
-    Controls are left out, and methods that do not answer every question of both.
+    Controls are left out, methods that do not answer every question of both, and what is asked of
+    fewer than five cases of a task.
 
     Args:
         rows: of `tl_dyck.judge.scores.ask`, with a column "method", and the oracle's.
@@ -45,8 +47,8 @@ def rank_correlations(rows: pd.DataFrame, *, n_bootstrap: int = N_BOOTSTRAP) -> 
         tables = {}
         for seed, task in enumerate(TASKS):
             these = rows[rows["question"] == column_of(kind, task)]
-            if these["case"].nunique() > 1:
-                tables[task] = _Table(these, n_bootstrap, np.random.default_rng(seed))
+            if these["case"].nunique() >= _CASES:
+                tables[task] = _Resampled(these, n_bootstrap, np.random.default_rng(seed))
         for (task, a), (other, b) in itertools.combinations_with_replacement(tables.items(), 2):
             names = [name for name in a.groups if name in b.groups]
             if len(names) < _LEAST:
@@ -58,7 +60,7 @@ def rank_correlations(rows: pd.DataFrame, *, n_bootstrap: int = N_BOOTSTRAP) -> 
     return pd.DataFrame(found)
 
 
-class _Table:
+class _Resampled:
     """Methods on the cases of a task, and how often each case counts in a resample or a half."""
 
     def __init__(self, rows: pd.DataFrame, n_bootstrap: int, random: np.random.Generator) -> None:
