@@ -416,8 +416,10 @@ def tasks(folder: Path) -> str:
     said = f"{done.suite}: {n_cases} models, {n_facts} questions. Digest of what is true: "
     said += f"{done.digest}. [ ]: 95 %, bootstrap over cases; ρ: Spearman, τ: Kendall, of so many "
     said += "methods; of halves the mean."
+    found = done.true_answers.groupby("model")["case"].nunique()
+    said += " Cases: " + ", ".join(f"{kind} {n}" for kind, n in found.items()) + "."
     origin = _origin("tl-dyck judge --scale tasks", folder / "scores.json", done.environment)
-    return f"{tasks_markdown(done)}\n\n{said} {provenance(origin)}"
+    return f"{tasks_markdown(done)}\n{said} {provenance(origin)}"
 
 
 def sentences(folder: Path) -> str:

@@ -36,7 +36,7 @@ def tasks_markdown(done: Judgement) -> str:
         tables.append(markdown([f"AUROC, {kind}", *heads], rows))
     if tables:
         tables.append(correlations_markdown(done))
-    return "\n\n".join(tables)
+    return "\n".join(tables)
 
 
 def correlations_markdown(done: Judgement) -> str:
