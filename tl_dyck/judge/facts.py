@@ -159,19 +159,17 @@ class World:
 
     def sizes(self, logits: Float[Tensor, "n pos d_vocab"]) -> dict[str, float]:
         """How far an intervention moves means over what is asked for, see `Fact.sizes`."""
-        if self.threshold is not None:
-            return {}
+        if self.threshold is not None or len(self.choices) < 2:
+            return {}  # there is no other answer
 
         def moved(means: Callable[[Tensor, Tensor], Tensor]) -> float:
             before, after = (means(each, self.right) for each in (self.logits, logits))
             return abs(self.share(after - before))
 
         difference = moved(partial(logit_difference, self.choices))
-        return {
-            "logits": difference,
-            "of the difference": difference / self._whole,
-            "nats": moved(log_probability),
-        }
+        # a model may not tell a string from its partner
+        share = {"of the difference": difference / self._whole} if self._whole else {}
+        return {"logits": difference, **share, "nats": moved(log_probability)}
 
     @cached_property
     def _whole(self) -> float:
