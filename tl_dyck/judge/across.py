@@ -125,4 +125,5 @@ def kendall(a: Floats, b: Floats) -> Floats:
 def _over(part: Floats, whole: Floats, *tables: Floats) -> Floats:
     """The share; NaN where there is no whole, or a table lacks a number."""
     fine = (whole > 0) & np.all([np.isfinite(each).all(0) for each in tables], axis=0)
-    return np.divide(part, whole, out=np.full(len(part), np.nan), where=fine)
+    found: Floats = np.divide(part, whole, out=np.full(len(part), np.nan), where=fine)
+    return found

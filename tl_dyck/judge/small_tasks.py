@@ -86,7 +86,7 @@ def _task(
     length: int,
     **asks: Any,
 ) -> AutomatonTask:
-    lengths = {"train_lengths": (length,), "long_lengths": (length, length)}
+    lengths: dict[str, Any] = {"train_lengths": (length,), "long_lengths": (length, length)}
     return AutomatonTask(
         name=name, symbols=tuple(symbols), start=start, moves=moves, **lengths, **asks
     )

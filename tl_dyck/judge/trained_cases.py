@@ -152,7 +152,7 @@ def _config(
     read = DyckTransformerConfig.read(task.language)
     if isinstance(task, DyckTask):
         part = 2 * task.n_types * task.max_depth + 1
-        own = {"embedding": "onehot", "n_ctx": 128, "d_mlp": 2 * part}
+        own: dict[str, Any] = {"embedding": "onehot", "n_ctx": 128, "d_mlp": 2 * part}
     else:
         part = _PART
         own = {"position": "learned", "n_ctx": max(task.train_lengths) + 1, "d_mlp": 4 * part}

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from tl_dyck.ablation.compare import Answer
 from tl_dyck.certify.language.claims import read_threshold
-from tl_dyck.judge.every_string import MOST, EveryString
+from tl_dyck.judge.asked import MOST
+from tl_dyck.judge.every_string import EveryString
 from tl_dyck.judge.facts import TIE, Enumeration, World, head_facts
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.kit.arguments import checked
