@@ -19,10 +19,10 @@ import pandas as pd
 import torch
 
 from tl_dyck.judge import Case, make_case
-from tl_dyck.judge.facts import Enumeration, exchange_types, head_facts
+from tl_dyck.judge.facts import Enumeration, head_facts
 from tl_dyck.judge.scores import score_table
 from tl_dyck.reading.interventions import change_activation
-from tl_dyck_hooks.methods.shared import activations, logit_difference
+from tl_dyck_hooks.methods.shared import activations
 
 n_cases = int(sys.argv[1]) if len(sys.argv) > 1 else 12
 
@@ -30,10 +30,10 @@ n_cases = int(sys.argv[1]) if len(sys.argv) > 1 else 12
 def moved(case: Case, layer: int, head: int) -> dict[str, float]:
     """The change of the mean logit difference, and what tools say that it is."""
     model, tokens = case.model, case.tokens
-    right = case.task.language.right_bracket(tokens)
+    right = case.right
     z, added = f"blocks.{layer}.attn.hook_z", f"blocks.{layer}.hook_attn_out"
     clean_z, clean_added = activations(model, tokens, [z, added])
-    other = activations(model, exchange_types(case.task.language, tokens), [z])[0]
+    other = activations(model, case.partners, [z])[0]
     new = clean_z.clone()
     new[:, :, head] = other[:, :, head]
     change = (new - clean_z)[:, :, head] @ model.blocks[layer].attn.W_O[head].detach()
@@ -41,7 +41,7 @@ def moved(case: Case, layer: int, head: int) -> dict[str, float]:
     def answer(hooks: list, grad: bool = False) -> torch.Tensor:
         with torch.set_grad_enabled(grad):
             logits = model.run_with_hooks(tokens, fwd_hooks=hooks)
-        return logit_difference(case.task.language, logits, right).sum() / (right >= 0).sum()
+        return case.difference(logits, right).sum() / (right >= 0).sum()
 
     def slope(name: str, value: torch.Tensor) -> torch.Tensor:
         """The gradient of the answer by an activation."""

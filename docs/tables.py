@@ -406,6 +406,22 @@ def parts(folder: Path) -> str:
     return "\n".join([*tables, f"{said} {provenance(origin)}"])
 
 
+def tasks(folder: Path) -> str:
+    """What ``tl-dyck judge --scale tasks`` left: AUROC by task, and rank correlations."""
+    from tl_dyck.judge.run import load_judgement
+    from tl_dyck.report.judge_tasks import tasks_markdown
+
+    done = load_judgement(folder)
+    n_cases, n_facts = done.sizes
+    said = f"{done.suite}: {n_cases} models, {n_facts} questions. Digest of what is true: "
+    said += f"{done.digest}. [ ]: 95 %, bootstrap over cases; ρ: Spearman, τ: Kendall, of so many "
+    said += "methods; of halves the mean."
+    found = done.true_answers.groupby("model")["case"].nunique()
+    said += " Cases: " + ", ".join(f"{kind} {n}" for kind, n in found.items()) + "."
+    origin = _origin("tl-dyck judge --scale tasks", folder / "scores.json", done.environment)
+    return f"{tasks_markdown(done)}\n{said} {provenance(origin)}"
+
+
 def sentences(folder: Path) -> str:
     """A row per point of a sweep of sentences, a column per space."""
     from tl_dyck.runs import aggregate, load_results
@@ -469,7 +485,7 @@ def main() -> None:
     options = parser.parse_args()
     texts = {}
     if options.folder is not None and options.table not in RECORDS:
-        special = {"performance": benchmarks, "edges": parts, "parts": parts}
+        special = {"performance": benchmarks, "edges": parts, "parts": parts, "tasks": tasks}
         special |= dict.fromkeys(("text", "choice", "chosen"), sentences)
         made = special.get(options.table, functools.partial(copied, command=options.command))
         texts[options.table] = made(options.folder)

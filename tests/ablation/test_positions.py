@@ -26,7 +26,7 @@ from tl_dyck.judge import Case, Question
 from tl_dyck.language import VocabularyError, build_tokenizer
 from tl_dyck.tasks import load_task
 from tl_dyck_hooks.methods.ablation import mean_ablation, resample_ablation
-from tl_dyck_hooks.methods.shared import closing_metric
+from tl_dyck_hooks.methods.shared import answer_metric
 
 TASK = load_task("dyck-2-4")
 STRINGS = ["[]", "[()]", "()", "[[]]()", "()[(())][]", "[()()]", "[][]()[]([])"]
@@ -264,7 +264,7 @@ def test_where_nobody_knows_it_is_refused(what):
 
 def test_judged_methods_read_real_positions(model, tokens):
     """On strings of one length, too: BOS is no symbol."""
-    real, metric = tokens != TASK.language.bos_token, closing_metric(TASK.language)
+    real, metric = tokens != TASK.language.bos_token, answer_metric(TASK)
     case = Case(model=model, task=TASK, length=12, tokens=tokens, name="0")
     questions = [Question("needed", head) for head in HEADS]
     for mode, method in (("mean", mean_ablation), ("resample", resample_ablation)):

@@ -617,6 +617,7 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "judge.Suite": {"name": lambda: "mine", "sizes": lambda: {"uniform": 1}},
     "judge.Suite.with_salt": {"salt": lambda: "9f3c61d07be8a4523c0d95e7f18b6a24"},
     "judge.WithError": {"values": lambda: [1.0], "error": lambda: 0.0},
+    "judge.rank_correlations": {"rows": judged},
     "judge.compare_methods": {"rows": judged, "method": lambda: "sure", "other": lambda: "sure"},
     "judge.combine_methods": {"*several": lambda: judge.score_heads(above=0.5)(largest)},
     "judge.declare_method": {"*kinds": lambda: "needed", "yes": lambda: "always"},

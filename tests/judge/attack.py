@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tests.judge.visible import seen
 from tl_dyck.judge import KINDS, SUITES, Case, Fact, Suite
-from tl_dyck.judge.cases import TRAINED_KINDS, sealed_case
+from tl_dyck.judge.cases import group_of, sealed_case
 from tl_dyck.judge.cheats import broken
 from tl_dyck.judge.protocol import column_of
 from tl_dyck.judge.rates import auroc
@@ -148,8 +148,7 @@ def _scored(test: pd.DataFrame, method: str, score: np.ndarray) -> pd.DataFrame:
         method=method, score=score
     )
     rows = rows.assign(size=np.nan, said=np.nan, seconds=0.0, passes=0.0)
-    trained = rows["model"].isin(TRAINED_KINDS)
-    return rows.assign(column=[*map(column_of, rows["question"], trained)])
+    return rows.assign(column=[*map(column_of, rows["question"], map(group_of, rows["model"]))])
 
 
 # --- a suite --------------------------------------------------------------------------------------

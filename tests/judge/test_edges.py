@@ -14,8 +14,9 @@ from tests.judge.methods.edges import change, read_by_one
 from tests.judge.methods.heads import logit_differences, other_rows, right_of, rights, run
 from tests.judge.methods.network import strings
 from tl_dyck.judge import Case, JudgeError, make_case
+from tl_dyck.judge.asked import exchange_types
 from tl_dyck.judge.edges import Edge, Edges, edge_facts
-from tl_dyck.judge.facts import Enumeration, exchange_types, head_facts
+from tl_dyck.judge.facts import Enumeration, head_facts
 from tl_dyck.judge.pose import small_task
 from tl_dyck.models import DyckTransformerConfig, build_model
 

@@ -27,12 +27,22 @@ _DIFFERENCES = {
 }
 
 
+_CORRELATIONS = {
+    "question": "{question}",
+    "task": "{task}",
+    "and": "{other}",
+    "methods": "{methods}",
+    "Spearman": "{spearman:+.2f} [{spearman_low:+.2f}, {spearman_high:+.2f}]",
+    "Kendall": "{kendall:+.2f} [{kendall_low:+.2f}, {kendall_high:+.2f}]",
+}
+
+
 _Scale = Annotated[
     str | None,
     option(
         "NAME",
-        '"quick", "full" (five times that), "edges" or "parts" (depth, features). '
-        "\\[default: quick]",
+        '"quick", "full" (five times that), "edges", "parts" (depth, features) or "tasks" '
+        "(not only brackets). \\[default: quick]",
         autocompletion=one_of(SUITES),
     ),
 ]
@@ -118,6 +128,7 @@ def _shown(done: Judgement, own: str) -> Answer:
     yield from _tables(done)
     if own:
         yield from _beside(done, own)
+    yield from _across(done)
     n_cases, n_facts = done.sizes
     yield (
         f"AUROC: 0.5 is chance. {done.suite}: {n_cases:,} cases, {n_facts:,} questions. "
@@ -199,6 +210,21 @@ def _tables(done: Judgement) -> Answer:
     ):
         rows = wide[asked].loc[done.order()].dropna(how="all").reset_index()
         yield Rows("", rows, {"method": "{method}", **{kind: f"{{{kind}:.2f}}" for kind in asked}})
+
+
+def _across(done: Judgement) -> Answer:
+    """Whether the order of methods is the same on several tasks, where there are several."""
+    from tl_dyck.judge import rank_correlations
+
+    with busy("correlations"):
+        found = rank_correlations(done.answers)
+    if found.empty:
+        return
+    yield Rows("across", found, _CORRELATIONS)
+    yield (
+        "Rank correlations of the methods' AUROC between tasks; of a task with itself those of two "
+        "halves of its cases."
+    )
 
 
 def _beside(done: Judgement, own: str) -> Answer:

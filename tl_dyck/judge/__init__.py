@@ -17,6 +17,7 @@ and the answer, which is proved, or computed on every prefix of a small language
 `judge_method`, or with all others by ``tl-dyck judge``. Called, this module is `judge_method`.
 """
 
+from tl_dyck.judge.across import rank_correlations
 from tl_dyck.judge.cases import list_kinds, make_case
 from tl_dyck.judge.compare import compare_methods
 from tl_dyck.judge.declarations import (
@@ -87,6 +88,7 @@ __all__ = [
     "methods",
     "minimal_circuit",
     "open_suite",
+    "rank_correlations",
     "register_method",
     "score_brackets",
     "score_edges",

@@ -16,7 +16,7 @@ from tl_dyck.judge.pose import (
     about_heads,
     ask_at_length,
     choose,
-    every_prefix,
+    every_string,
     generator_of,
     pose,
     small_task,
@@ -84,7 +84,7 @@ def construct_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case
     built = build(kind, seed, given)
     kinds = [TOKENS]
     if kind != "alone":  # an only head is always needed
-        kinds = [about_heads(every_prefix(built.mirror, built.task)), TOKENS]
+        kinds = [about_heads(every_string(built.mirror, built.task)), TOKENS]
     case, facts = pose(built.world, built.task, built.generator, *kinds)
     exact = {"exact": built.knobs.exact, "other_exact": built.partner.exact}
     return ask_at_length(case, facts, other=built.other, **exact)
@@ -118,7 +118,7 @@ def build(kind: str, seed: int, given: Mapping[str, Any]) -> Built:
     partner = replace(knobs, reader="linear", drift=drift)
     other = draw_model(kind, partner, generator)
     try:
-        world = every_prefix(model, task, f"{kind}-{seed}")
+        world = every_string(model, task, f"{kind}-{seed}")
     except JudgeError:
         if "drift" in given or not knobs.drift:
             raise

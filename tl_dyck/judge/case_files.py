@@ -19,11 +19,14 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as dump_safetensors
 from torch import Tensor
 
+from tl_dyck.judge.asked import partners
 from tl_dyck.judge.pose import small_task
 from tl_dyck.judge.protocol import ABOUT_HEADS, KINDS, Case, Fact, JudgeError, Question
+from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
 from tl_dyck.kit.files import CorruptFileError, one_line, parse_json
 from tl_dyck.models.storage import config_of, model_of
 from tl_dyck.models.transformer import DyckTransformer
+from tl_dyck.tasks import AutomatonTask
 
 #: Of a case, unpacked, in bytes: the largest, two networks of Theorem 3, has a fifth of that.
 LARGEST_CASE = 2**26
@@ -54,7 +57,9 @@ def dump_case(case: Case, facts: Iterable[Fact]) -> bytes:
         frozen = [name for name, weight in weights.items() if not weight.requires_grad]
         models[part] = {"config": config_of(model), "order": [*weights], "frozen": frozen}
         tensors |= weights
-    said = {"models": models, "facts": [_said(fact) for fact in facts]}
+    said: dict[str, Any] = {"models": models, "facts": [_said(fact) for fact in facts]}
+    if isinstance(case.task, AutomatonTask):
+        said["task"] = case.task.name
     words = json.dumps(said, separators=(",", ":"), allow_nan=False).encode()
     copies = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
     data = len(words).to_bytes(_NUMBER, "little") + words + _planes(dump_safetensors(copies))
@@ -128,11 +133,25 @@ def _case(data: bytes, source: str) -> tuple[Case, list[Fact]]:
     language.check_tokens(tokens)
     if directions is not None and (directions.ndim != 2 or directions.shape[1] != cfg.d_head):
         raise ValueError(f"directions are {list(directions.shape)}, for heads of {cfg.d_head}")
-    length = tokens.shape[1] - 1  # in brackets, without BOS
-    task = small_task(language.n_types, language.max_depth, length)
+    length = tokens.shape[1] - 1  # in symbols, without BOS
+    task = _task(said.get("task"), language, length)
+    if isinstance(task, AutomatonTask):
+        partners(task, tokens)  # refuses what is none of its strings
     facts = [_fact(words, cfg) for words in said["facts"]]
     case = Case(model, task, length, tokens, other=models.get("other"), directions=directions)
     return case, facts
+
+
+def _task(name: str | None, language: Any, length: int) -> Any:
+    """Of brackets the small one of a length; else that of a name."""
+    if name is None:
+        return small_task(language.n_types, language.max_depth, length)
+    if name not in TASKS or name == BRACKETS:
+        raise ValueError(f"a task is {name!r:.40}")
+    task = small_automaton(name)
+    if task.language != language or task.train_lengths != (length,):
+        raise ValueError(f"its strings are none of {name}")
+    return task
 
 
 def _model(

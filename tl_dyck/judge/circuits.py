@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 
 from tl_dyck.ablation.replay import Replay
-from tl_dyck.judge.facts import TIE, Enumeration, difference, exchange_types, margins
+from tl_dyck.judge.asked import exchange_types
+from tl_dyck.judge.facts import TIE, Enumeration, difference, margins
 from tl_dyck.judge.protocol import Case
 from tl_dyck.judge.rates import auroc
 from tl_dyck.models.lean import LeanTail

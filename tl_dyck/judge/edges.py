@@ -19,7 +19,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tl_dyck.judge.facts import Enumeration, exchange_types
+from tl_dyck.judge.asked import exchange_types
+from tl_dyck.judge.facts import Enumeration
 from tl_dyck.judge.protocol import Fact, JudgeError, Question
 from tl_dyck.reading.interventions import Hook, run
 

@@ -2,8 +2,7 @@
 
 *Needed*, *carries* and *pattern* are defined by what is right alone: does the model still say it?
 
-Knows: which strings there are, what is right after each beginning of one, and whose part takes the
-place of whose.
+Knows: which strings are run, and that each beginning of one counts once.
 """
 
 from __future__ import annotations
@@ -17,17 +16,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tl_dyck.certify.exact.balls import Array, IntArray
-from tl_dyck.certify.language.asking import wanted
-from tl_dyck.certify.language.automata import Answers
+from tl_dyck.judge.asked import MOST, choices, listed, partner_rows, right_answers
 from tl_dyck.judge.facts import TIE, World
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.reading.inputs import hides_bos
 from tl_dyck.tasks import AutomatonTask
-from tl_dyck.tasks.places import prefixes_at
-from tl_dyck.tasks.tables import all_strings
-
-MOST = 20_000
-"""Strings that are listed: so many runs of each head and question take seconds."""
 
 
 @final
@@ -51,15 +44,15 @@ class EveryString(World):
     def __init__(
         self, model: Any, task: AutomatonTask, length: int, threshold: float | None = None
     ) -> None:
-        strings = all_strings(task, length, MOST)
-        if strings is None:
+        rows = listed(task, length)
+        if rows is None:
             raise JudgeError(f"{task.name} has more than {MOST:,} strings of {length} symbols")
         self.model, self.threshold, self._has_places = model, threshold, task.places is not None
-        bos = task.language.bos_token
-        rows = np.where(strings < 0, bos, strings)
-        self.tokens = torch.from_numpy(np.insert(rows, 0, bos, axis=1))
-        self.right = torch.from_numpy(_right(task, strings))
-        self.there = torch.from_numpy(np.insert(strings >= 0, 0, True, axis=1))
+        self.task, self.tokens = task, torch.from_numpy(rows)
+        self.right = right_answers(task, self.tokens)
+        self.choices = choices(task, length)
+        self.there = self.tokens != task.language.bos_token
+        self.there[:, 0] = True
         self.there[:, : hides_bos(model)] = False
         self.asked = (self.right >= 0) & self.there
         if threshold is not None:
@@ -73,8 +66,12 @@ class EveryString(World):
         if not self.asked.any():
             raise JudgeError(f"nothing is asked of {task.name}'s strings of {length} symbols")
         self._weight = torch.from_numpy(each_once(self.tokens.numpy()))
-        self.partners = self.tokens[_partners(self.tokens, self.right)]
+        self.partners = self.tokens[partner_rows(self.tokens, self.right)]
         self.look()
+
+    def draw(self, n: int, generator: torch.Generator) -> Int[Tensor, "n pos"]:
+        """Some of the strings, each as likely."""
+        return self.tokens[torch.randint(len(self.tokens), (n,), generator=generator)]
 
     def margins(self, logits: Float[Tensor, "n pos d_vocab"]) -> Float[Tensor, "n pos"]:
         """How clearly the model is right on `tokens`; +∞ where nothing is asked for."""
@@ -106,13 +103,6 @@ def largest(logits: Float[Tensor, " d_vocab"], names: Sequence[str]) -> str:
     return " or ".join(names[at] if at < len(names) else str(at) for at in best)
 
 
-def _right(task: AutomatonTask, strings: IntArray) -> IntArray:
-    if task.places is not None:
-        return wanted(task, lambda n: Answers.of_prefixes(prefixes_at(task, n - 1)), strings)
-    answers = Answers.of(task, strings.shape[1])
-    return wanted(task, lambda n: answers, strings)
-
-
 def each_once(tokens: IntArray) -> Array:
     """[n, pos] weights by which each distinct beginning counts once."""
     weight = np.empty(tokens.shape)
@@ -122,24 +112,3 @@ def each_once(tokens: IntArray) -> Array:
         )
         weight[:, at] = 1 / number[which.ravel()]
     return weight
-
-
-def _partners(tokens: Int[Tensor, "n pos"], right: Int[Tensor, "n pos"]) -> Int[Tensor, " n"]:
-    """For each string the number of its partner; its own, if all are asked for the same."""
-    # what is asked for last: the columns are looked at from the end
-    last = (right >= 0).int().flip(1).argmax(1, keepdim=True)
-    said = right.flip(1).gather(1, last)[:, 0].tolist()
-    order = np.random.default_rng(0).permutation(len(said)).tolist()
-    bos = tokens[0, 0]
-    lengths = (tokens[:, 1:] != bos).sum(1).tolist()
-    groups: dict[int, list[int]] = {}
-    for row in order:
-        groups.setdefault(lengths[row], []).append(row)
-    found = torch.arange(len(said))
-    for rows in groups.values():
-        after = None  # of the last rows, those that come first follow
-        for row, following in reversed([*zip(rows, rows[1:] + rows[:1], strict=True)] * 2):
-            after = following if said[following] != said[row] else after
-            if after is not None and said[after] != said[row]:
-                found[row] = after
-    return found

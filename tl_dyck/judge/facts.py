@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from tl_dyck.ablation.replay import Replay
+from tl_dyck.judge.asked import exchange_types, log_probability, logit_difference
 from tl_dyck.judge.protocol import Fact, JudgeError, Question
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.lean import LeanTail
@@ -63,12 +64,6 @@ def lost(margin: Float[Tensor, "n pos"], among: Bool[Tensor, "n pos"]) -> Tensor
     return wrong
 
 
-def exchange_types(language: DyckLanguage, tokens: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
-    """The same strings with every type replaced by the next; the last by the first."""
-    # + 2: the same bracket of the next type; BOS stays
-    return torch.where(tokens < language.n_brackets, (tokens + 2) % language.n_brackets, tokens)
-
-
 def difference(
     language: DyckLanguage, logits: Float[Tensor, "n pos d_vocab"], right: Int[Tensor, "n pos"]
 ) -> Float[Tensor, "n pos"]:
@@ -78,27 +73,6 @@ def difference(
         for answer in (right, exchange_types(language, right))
     )
     return torch.where(right >= 0, mine - other, 0.0)
-
-
-def logit_difference(
-    language: DyckLanguage,
-    logits: Float[Tensor, "*batch d_vocab"],
-    right: Int[Tensor, "*batch"],
-) -> Float[Tensor, "*batch"]:
-    """Logit of the right closing bracket minus the mean of the others; 0 where none is asked."""
-    closing = logits[..., 1 : language.n_brackets : 2]
-    mine = logits.gather(-1, right.clamp(min=0)[..., None])[..., 0]
-    # the mean of all closing brackets but the right one
-    others = (closing.sum(-1) - mine) / (language.n_types - 1)
-    return torch.where(right >= 0, mine - others, 0.0)
-
-
-def log_probability(
-    logits: Float[Tensor, "*batch d_vocab"], right: Int[Tensor, "*batch"]
-) -> Float[Tensor, "*batch"]:
-    """Log-probability of the right bracket; 0 where none is asked."""
-    found = logits.log_softmax(-1).gather(-1, right.clamp(min=0)[..., None])[..., 0]
-    return torch.where(right >= 0, found, 0.0)
 
 
 class World:
@@ -112,6 +86,8 @@ class World:
         asked: where anything is.
         there: which beginnings there are, and the model reads.
         intact: where the model is right, or nothing is asked for.
+        choices: the logits that may be asked for.
+        threshold: if given, what is asked for is which symbols may follow, those with logits above.
         accuracy: exact share of what is right, see `share`.
     """
 
@@ -122,8 +98,19 @@ class World:
     asked: Bool[Tensor, "n pos"]
     there: Bool[Tensor, "n pos"]
     intact: Bool[Tensor, "n pos"]
+    choices: list[int]
+    threshold: float | None
     accuracy: float
     _weight: Float[Tensor, "n #pos"]
+
+    @property
+    def length(self) -> int:
+        """Of the strings, in symbols."""
+        return self.tokens.shape[1] - 1
+
+    def draw(self, n: int, generator: torch.Generator) -> Int[Tensor, "n pos"]:
+        """So many of the strings, for methods to look at."""
+        raise NotImplementedError
 
     def look(self) -> None:
         """Run the model as it is; what it has right may break."""
@@ -173,7 +160,28 @@ class World:
 
     def sizes(self, logits: Float[Tensor, "n pos d_vocab"]) -> dict[str, float]:
         """How far an intervention moves means over what is asked for, see `Fact.sizes`."""
-        return {}
+        if self.threshold is not None or len(self.choices) < 2:
+            return {}  # there is no other answer
+
+        def moved(means: Callable[[Tensor, Tensor], Tensor]) -> float:
+            before, after = (means(each, self.right) for each in (self.logits, logits))
+            return abs(self.share(after - before))
+
+        difference = moved(partial(logit_difference, self.choices))
+        # a model may not tell a string from its partner
+        share = {"of the difference": difference / self._whole} if self._whole else {}
+        return {"logits": difference, **share, "nats": moved(log_probability)}
+
+    @cached_property
+    def _whole(self) -> float:
+        """How far the mean logit difference moves on the strings that are partners."""
+        with torch.no_grad():
+            other = self.model(self.partners)
+        before, after = (
+            self.share(logit_difference(self.choices, each, self.right))
+            for each in (self.logits, other)
+        )
+        return abs(before - after)
 
 
 @final
@@ -199,10 +207,10 @@ class Enumeration(World):
         distribution: Any,
         threshold: float | None = None,
     ) -> None:
-        self.model, self.language, self.length = model, language, length
-        self.threshold = threshold
+        self.model, self.language, self.threshold = model, language, threshold
         self.tokens = all_prefixes(language, length)
         self.right = language.right_bracket(self.tokens)
+        self.choices = [*range(1, language.n_brackets, 2)]
         self.asked = self.right >= 0
         self.there = torch.ones_like(self.asked)
         # True is 1: column 0, the prefix of BOS alone
@@ -212,7 +220,14 @@ class Enumeration(World):
         # [n, 1]: all beginnings of a string count as that string is probable
         self._weight = distribution.log_prob(self.tokens, mode="prefix").exp().double()[:, None]
         self.partners = exchange_types(language, self.tokens)
+        self._distribution = distribution
         self.look()
+
+    def draw(self, n: int, generator: torch.Generator) -> Int[Tensor, "n pos"]:
+        """Some of the strings, as they are probable."""
+        found = self._distribution.sample(n, self.length, mode="prefix", generator=generator)
+        begin = torch.full((len(found), 1), self.language.bos_token)
+        return torch.cat([begin, found], 1)
 
     def margins(self, logits: Float[Tensor, "n pos d_vocab"]) -> Float[Tensor, "n pos"]:
         """How clearly the model is right on `tokens`; +∞ where nothing is asked for."""
@@ -230,33 +245,6 @@ class Enumeration(World):
         # above of those that may follow, below of the others
         least = torch.where(may[..., :-1], above, -above).amin(-1)
         return torch.where(self.asked, least, torch.inf)
-
-    def sizes(self, logits: Float[Tensor, "n pos d_vocab"]) -> dict[str, float]:
-        """How far an intervention moves means over closing brackets, see `Fact.sizes`."""
-        if self.threshold is not None:
-            return {}
-
-        def moved(means: Callable[[Tensor, Tensor], Tensor]) -> float:
-            before, after = (means(each, self.right) for each in (self.logits, logits))
-            return abs(self.share(after - before))
-
-        difference = moved(partial(logit_difference, self.language))
-        return {
-            "logits": difference,
-            "of the difference": difference / self._whole,
-            "nats": moved(log_probability),
-        }
-
-    @cached_property
-    def _whole(self) -> float:
-        """How far the mean logit difference moves on the strings with all types exchanged."""
-        with torch.no_grad():
-            other = self.model(self.partners)
-        before, after = (
-            self.share(logit_difference(self.language, each, self.right))
-            for each in (self.logits, other)
-        )
-        return abs(before - after)
 
 
 def head_facts(world: World) -> list[Fact]:

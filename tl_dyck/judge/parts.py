@@ -22,7 +22,7 @@ from tl_dyck.judge.pose import (
     Kind,
     choose,
     even_out,
-    every_prefix,
+    every_string,
     generator_of,
     pose,
     small_task,
@@ -74,7 +74,7 @@ def _edges(
     else:
         layers = {"n_layers": 1 + seed % 2}
         model, _, task = trained_models({**layers, **given, "block": _BLOCKS[kind]}, generator)
-        world = every_prefix(model, task)
+        world = every_string(model, task)
     return pose(world, task, generator, Kind(lambda world, _: edge_facts(world), _thin_edges))
 
 
@@ -111,7 +111,7 @@ def _levels(
     model = shop.model([[heads[at] for at in mixed]], closer=choose(generator, (0, 1)))
     task = small_task(language.n_types, language.max_depth)
     depth = Kind(lambda world, _: depth_facts(world), even_out)
-    return pose(every_prefix(model, task), task, generator, depth)
+    return pose(every_string(model, task), task, generator, depth)
 
 
 # --- features -------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def _features(
     built = build(("uniform", "balanced", "backup")[seed % 3], seed, given)
     case, _ = pose(built.world, built.task, built.generator)
     add_noise(case.model, generator)
-    world = every_prefix(case.model, case.task)
+    world = every_string(case.model, case.task)
     with torch.no_grad():
         _, cache = case.model.run_with_cache(world.tokens)
     held = open_brackets(world.language, world.tokens)

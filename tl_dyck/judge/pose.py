@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from tl_dyck.judge.facts import Enumeration, head_facts, refuting_string, rivals, token_facts
+from tl_dyck.judge.every_string import EveryString
+from tl_dyck.judge.facts import (
+    Enumeration,
+    World,
+    head_facts,
+    refuting_string,
+    rivals,
+    token_facts,
+)
 from tl_dyck.judge.protocol import ABOUT_HEADS, Case, Fact, JudgeError, Question
 from tl_dyck.kit.files import sha256
 from tl_dyck.language import DyckLanguage
@@ -30,35 +38,39 @@ _SHARE = 0.999  # least accuracy of a case
 class Kind(NamedTuple):
     """Questions that are thinned together: how all are found, and which are asked."""
 
-    find: Callable[[Enumeration, torch.Generator], Sequence[Fact]]
+    find: Callable[[Any, torch.Generator], Sequence[Fact]]
     thin: Callable[[Sequence[Fact], torch.Generator], list[Fact]]
 
 
 def pose(
-    world: Enumeration, task: DyckTask, generator: torch.Generator, *kinds: Kind
+    world: World, task: Any, generator: torch.Generator, *kinds: Kind
 ) -> tuple[Case, list[Fact]]:
     """The case of a model, and what is asked about it.
 
     Args:
-        world: the model on every prefix, see `every_prefix`.
+        world: the model on every prefix, see `every_string`.
         task: of the model.
         generator: of what is drawn: strings, then what each kind finds, then what it leaves.
         kinds: of questions.
     """
-    strings = task.distribution.sample(_N_TOKENS, world.length, mode="prefix", generator=generator)
-    begin = torch.full((len(strings), 1), task.language.bos_token)
-    case = Case(world.model, task, world.length, torch.cat([begin, strings], 1))
+    case = Case(world.model, task, world.length, world.draw(_N_TOKENS, generator))
     found = [kind.find(world, generator) for kind in kinds]
     thinned = [kind.thin(facts, generator) for kind, facts in zip(kinds, found, strict=True)]
     return case, [fact for facts in thinned for fact in facts]
 
 
-def every_prefix(model: Any, task: DyckTask, name: str = "") -> Enumeration:
-    """A model on every prefix that its task trains on.
+def every_string(model: Any, task: Any, name: str = "") -> Any:
+    """A model on every string that its task trains on.
 
     Raises:
-        JudgeError: the model of a case of that name does not close nearly all brackets right.
+        JudgeError: the model of a case of that name is not right on all of an automaton's strings,
+            or does not close nearly all brackets right.
     """
+    if not isinstance(task, DyckTask):
+        found = EveryString(model, task, max(task.train_lengths))
+        if not bool(found.intact.all()):
+            raise JudgeError(f"{name}: the model is wrong somewhere")
+        return found
     world = Enumeration(model, task.language, max(task.train_lengths), task.distribution)
     if name and world.accuracy < _SHARE:
         raise JudgeError(f"{name}: the model closes {world.accuracy:.3%} of brackets right")
@@ -68,7 +80,7 @@ def every_prefix(model: Any, task: DyckTask, name: str = "") -> Enumeration:
 # --- kinds of questions ---------------------------------------------------------------------------
 
 
-def about_heads(mirror: Enumeration) -> Kind:
+def about_heads(mirror: World) -> Kind:
     """Of heads, see `thin_by_mirror`."""
     return Kind(
         lambda world, _: head_facts(world),

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from tl_dyck.judge.asked import choices, logit_difference, partners, right_answers
+from tl_dyck.judge.small_tasks import TASKS
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.registry import Registry
-from tl_dyck.tasks import DyckTask
 
 #: Kinds of question, and what exactly each asks. "Breaks" means: there is a prefix of at most
 #: `Case.length` brackets, one open at least, that the model closes right and that it no longer
@@ -32,7 +33,7 @@ KINDS = {
     "needed": "Does it break if this head's output is set to zero, all else as it is?",
     "carries": (
         "Does it break if this head's output is what it would be on the string with all types "
-        "exchanged, all else as it is?"
+        "exchanged, all else as it is? Of other tasks: on another string, with another answer."
     ),
     "pattern": "Does it break if this head attends to all positions equally, all else as it is?",
     "depth": (
@@ -53,13 +54,33 @@ KINDS = {
 }
 
 
-#: Where trained models have a column of their own, beside those that are built.
-OF_TRAINED = ", trained"
-#: Names of columns, in their order.
-COLUMNS = tuple(kind + models for kind in KINDS for models in ("", OF_TRAINED))
-
 #: Those that are about one head.
 ABOUT_HEADS = ("needed", "carries", "pattern", "depth")
+#: Those that are asked of models of every task.
+OF_EVERY_TASK = ("needed", "carries", "pattern")
+
+
+def column_of(kind: str, group: str = "") -> str:
+    """The column of a kind of question, about a group of models; "" is those that are built."""
+    return f"{kind}, {group}" if group else kind
+
+
+def kind_of(column: str) -> str:
+    """The kind of question of a column."""
+    return column.partition(", ")[0]
+
+
+def group_in(column: str) -> str:
+    """The group of models of a column."""
+    return column.partition(", ")[2]
+
+
+#: Names of columns, in their order: trained models have some of their own, and so has each task.
+COLUMNS = tuple(
+    column_of(kind, group)
+    for kind in KINDS
+    for group in ("", "trained", *(TASKS if kind in OF_EVERY_TASK else ()))
+)
 
 #: What answers from a question or the weights, or from answers about other cases, and runs no
 #: model. A method that is no better than they are has shown nothing. The last four are no methods:
@@ -109,16 +130,6 @@ def by_target(question: Question) -> tuple[Any, ...]:
     return [*KINDS].index(question.kind), _sortable(question.target)
 
 
-def column_of(kind: str, trained: bool) -> str:
-    """The column of a kind of question, about models that are trained or built."""
-    return kind + OF_TRAINED if trained else kind
-
-
-def kind_of(column: str) -> str:
-    """The kind of question of a column."""
-    return column.partition(OF_TRAINED)[0]
-
-
 def _sortable(part: Any) -> tuple[Any, ...]:
     """None first, then numbers, then what is nested."""
     if isinstance(part, tuple):
@@ -160,21 +171,51 @@ class Case:
 
     Attributes:
         model: a HookedTransformer, float64.
-        task: which it solves.
-        length: up to so many brackets, "every prefix" means every one.
-        tokens: strings of the task to look at, ``[n, pos]``, BOS first; all of `length` brackets.
+        task: which it solves: a `DyckTask`, or an `AutomatonTask`, which has no brackets.
+        length: up to so many symbols, "every prefix" means every one.
+        tokens: strings of the task to look at, ``[n, pos]``, BOS first; all of `length` symbols.
         other: a second model, for "same"; None where that is not asked.
         directions: of heads' outputs, for "feature", ``[n, d_head]``; None where that is not asked.
         name: digits that tell cases apart, and tell nothing of them.
     """
 
     model: Any
-    task: DyckTask
+    task: Any
     length: int
     tokens: Tensor
     other: Any = None
     name: str = "0"
     directions: Tensor | None = None
+
+    @property
+    def right(self) -> Int[Tensor, "n pos"]:
+        """The logit that is asked for after each of `tokens`; negative where none is."""
+        return right_answers(self.task, self.tokens)
+
+    @property
+    def partners(self) -> Int[Tensor, "n pos"]:
+        """For each of `tokens` the string with all types exchanged.
+
+        Of a task without brackets another one, with another answer: that of "carries".
+        """
+        return partners(self.task, self.tokens)
+
+    @property
+    def choices(self) -> list[int]:
+        """The logits that may be asked for, such as those of closing brackets."""
+        return choices(self.task, self.length)
+
+    def place(self, right: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
+        """The place of an answer among `choices`; 0 where none is asked for."""
+        among = torch.tensor(self.choices)
+        return torch.searchsorted(among, right.clamp(min=among[0]))
+
+    @checked
+    def difference(
+        self, logits: Float[Tensor, "*n d_vocab"], right: Int[Tensor, "*n"]
+    ) -> Float[Tensor, "*n"]:
+        """Logit of the right answer minus the mean of the other `choices`; 0 where none is."""
+        return logit_difference(self.choices, logits, right)
 
     @checked
     def forward(self, embeddings: Float[Tensor, "n pos d_model"]) -> Float[Tensor, "n pos d_vocab"]:

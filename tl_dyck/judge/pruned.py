@@ -10,7 +10,7 @@ import torch
 
 from tl_dyck.judge.facts import answers_alike
 from tl_dyck.judge.heads import Workshop
-from tl_dyck.judge.pose import choose, every_prefix, generator_of, pose, small_task
+from tl_dyck.judge.pose import choose, every_string, generator_of, pose, small_task
 from tl_dyck.judge.protocol import Case, Fact, Question
 from tl_dyck.kit.environment import one_thread
 from tl_dyck.kit.registry import unknown_name
@@ -74,6 +74,6 @@ def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
     plan = Plan.of(target, other, idle=1)
     a, b = (prune(each, network, plan, shared).model for each in (target, other))
     task = small_task(2, 2, _LENGTH)
-    case, _ = pose(every_prefix(a, task, f"{kind}-{seed}"), task, generator)
+    case, _ = pose(every_string(a, task, f"{kind}-{seed}"), task, generator)
     alike = answers_alike(a, b, language, _LENGTH)
     return replace(case, other=b), [Fact(Question("same", (_LENGTH,)), alike, "enumerated")]

@@ -28,7 +28,12 @@ def auroc(answers: NDArray[np.bool_], scores: Floats) -> float:
         answers: what is true.
         scores: one each.
     """
-    return float(_ranked(answers, scores, np.ones((1, len(scores))))["auroc"][0])
+    return float(aurocs(answers, scores, np.ones((1, len(scores))))[0])
+
+
+def aurocs(answers: NDArray[np.bool_], scores: Floats, weights: Floats) -> Floats:
+    """The same for each row of weights, ``[resample, n]``."""
+    return _ranked(answers, scores, weights)["auroc"]
 
 
 def rates(

@@ -15,7 +15,7 @@ import torch
 
 from tl_dyck.intervals import estimate
 from tl_dyck.judge.answers import checked_answers
-from tl_dyck.judge.cases import TRAINED_KINDS, sealed_case
+from tl_dyck.judge.cases import group_of, sealed_case
 from tl_dyck.judge.isolation import SealedCase, left_alone, seeded
 from tl_dyck.judge.protocol import (
     COLUMNS,
@@ -33,6 +33,7 @@ from tl_dyck.judge.suites import DEVELOPMENT, Suite
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError, check_several
 from tl_dyck.kit.environment import one_thread
+from tl_dyck.language import NoStackError
 from tl_dyck.runs.store import STOPPERS
 
 
@@ -139,9 +140,11 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
                 _blame(who),
             ):
                 started = time.perf_counter()
-                scores = checked_answers(
-                    who, method(special.get(kind, shown), questions), len(asked)
-                )
+                try:
+                    told = method(special.get(kind, shown), questions)
+                except NoStackError:  # it needs brackets, of which this task has none
+                    told = None
+                scores = checked_answers(who, told, len(asked))
                 seconds = (time.perf_counter() - started) / len(asked)
             cost = {"seconds": seconds, "passes": passes[0] / len(asked)}
             rows += [
@@ -232,10 +235,11 @@ def score_table(
         asked: rows of all questions, as `oracle_rows`; None if that is not known.
 
     Returns:
-        Indexed by method and question, a kind, or a kind of trained models (`OF_TRAINED`), which
-        are never taken together with built ones: the rates of `tl_dyck.judge.rates.rates` (auroc,
-        accuracy, precision, …), each with ``_low`` and ``_high``, its interval over cases, which
-        are resampled with all their questions; kind and level of these intervals; n (questions),
+        Indexed by method and question, a kind, or a kind of trained models, or of those of
+        a task, which are never taken together with others (`column_of`): the rates of
+        `tl_dyck.judge.rates.rates` (auroc, accuracy, precision, …), each with ``_low`` and
+        ``_high``, its interval over cases, which are resampled with all their questions; kind and
+        level of these intervals; n (questions),
         answered (the share of all questions that these are, or NaN), yes (share), cases; error, the
         largest of answers that had to converge, else NaN; seconds and passes through the model that
         the method takes for a case, all its questions together.
@@ -271,8 +275,7 @@ def in_columns(rows: pd.DataFrame) -> pd.DataFrame:
     """Rows with the column for a question: that of trained models is another one."""
     if "model" not in rows:
         return rows
-    trained = rows["model"].isin(TRAINED_KINDS)
-    return rows.assign(question=[*map(column_of, rows["question"], trained)])
+    return rows.assign(question=[*map(column_of, rows["question"], map(group_of, rows["model"]))])
 
 
 def _counts(asked: pd.DataFrame) -> dict[str, int]:

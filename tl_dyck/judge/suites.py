@@ -12,6 +12,7 @@ from typing import final
 from tl_dyck.judge.cases import KEYS, list_kinds, with_key
 from tl_dyck.judge.parts import PARTS
 from tl_dyck.judge.protocol import JudgeError
+from tl_dyck.judge.trained_cases import OF_TASKS
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_integer, check_seed, shown
 from tl_dyck.kit.files import sha256
@@ -134,7 +135,7 @@ def _most_bits(salt: str) -> float:
 DEVELOPMENT = Suite(
     name="development",
     first_seed=0,
-    sizes=dict.fromkeys([kind for kind in list_kinds() if kind not in PARTS], 4),
+    sizes=dict.fromkeys([kind for kind in list_kinds() if kind not in {*PARTS, *OF_TASKS}], 4),
 )
 
 _QUICK = {
@@ -150,12 +151,13 @@ _QUICK = {
 _EDGES = {"built-edges": 16, "post-norm": 20, "pre-norm": 20}
 _PARTS = {"levels": 40, "features": 16}
 
-#: `judge-2.1` at its two scales: the first cases of "full" are those of "quick". And "edges",
-#: and "parts", which asks about depth and features: of other models. Answers are those of judge-2,
-#: which also asked about matrices, and had another order.
+#: `judge-2.1` at its two scales: the first cases of "full" are those of "quick". Of other models
+#: are "edges", "parts", which asks about depth and features, and "tasks", of which one is brackets.
+#: Answers are those of judge-2, which also asked about matrices, and had another order.
 SUITES = {
     "quick": Suite(name="judge-2.1/quick", sizes=_QUICK),
     "full": Suite(name="judge-2.1/full", sizes={kind: 5 * size for kind, size in _QUICK.items()}),
     "edges": Suite(name="judge-2.1/edges", sizes=_EDGES),
     "parts": Suite(name="judge-2.1/parts", sizes=_PARTS),
+    "tasks": Suite(name="judge-2.1/tasks", sizes=dict.fromkeys(OF_TASKS, 16)),
 }

@@ -10,6 +10,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from tl_dyck.judge.asked import listed, right_answers
 from tl_dyck.judge.facts import all_prefixes, margins
 from tl_dyck.judge.heads import reorder
 from tl_dyck.judge.pose import (
@@ -17,12 +18,13 @@ from tl_dyck.judge.pose import (
     about_heads,
     ask_at_length,
     choose,
-    every_prefix,
+    every_string,
     generator_of,
     pose,
     small_task,
 )
-from tl_dyck.judge.protocol import Case, Fact
+from tl_dyck.judge.protocol import Case, Fact, JudgeError
+from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
 from tl_dyck.kit.check import check_integer_fields, check_number
 from tl_dyck.kit.environment import one_thread
 from tl_dyck.kit.registry import unknown_name
@@ -34,7 +36,14 @@ TRAINED = {
     "trained": "Two groups of heads are trained for two readouts of one task; one is left.",
 }
 
+_BEFORE = "task-"
+#: Trained as "trained", for one of several tasks, with more heads and up to two layers.
+OF_TASKS = {f"{_BEFORE}{name}": said for name, said in TASKS.items()}
+_PART = 16  # coordinates of symbols and places, and of each group: no model has more than 48
+_TRIES = 6  # models, until one is right on every string
+
 _STEPS = 300  # of one attempt
+_EVERY = 50  # after as many, models of several tasks may be right on every string
 _MORE = 4  # times as many again, at most, until every prefix is right
 # prefixes a step, drawn from the thousand or so that there are
 _BATCH = 48
@@ -64,21 +73,37 @@ def train_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
     """A case of one of `TRAINED`, and its facts: of the first of `trained_models`."""
     generator = generator_of(kind, seed)
     model, mirror, task = trained_models(given, generator)
-    world = every_prefix(model, task, f"{kind}-{seed}")
-    case, facts = pose(world, task, generator, about_heads(every_prefix(mirror, task)), TOKENS)
+    world = every_string(model, task, f"{kind}-{seed}")
+    case, facts = pose(world, task, generator, about_heads(every_string(mirror, task)), TOKENS)
     return ask_at_length(case, facts, exact=False)
+
+
+@one_thread()
+def task_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[Fact]]:
+    """A case of one of `OF_TASKS`, of whose heads is asked; of the first models that learn it.
+
+    Raises:
+        JudgeError: none of some tries has learnt the task.
+    """
+    generator = generator_of(kind, seed)
+    for _ in range(_TRIES):
+        task, config, share = _drawn(task_name(kind), given, generator)
+        try:
+            worlds = [
+                every_string(each, task, f"{kind}-{seed}")
+                for each in two_circuits(config, task, share, generator, _EVERY)
+            ]
+        except JudgeError:
+            continue
+        return pose(worlds[0], task, generator, about_heads(worlds[1]))
+    raise JudgeError(f"{kind}-{seed}: none of {_TRIES} models has learnt the task")
 
 
 @one_thread()
 def trained_models(
     given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Any, Any, DyckTask]:
-    """A model that was trained, the same with the other circuit heard, and their task.
-
-    Heads and units of the MLP are of one of two groups, which write to coordinates of their own and
-    share all else, norms too. Each group has an unembedding, and both are trained, for the same;
-    then one is set to zero. Nothing but that tells the groups apart. Of several layers, weights let
-    what the first ones read through to the readout by later heads alone.
+    """Two models of brackets, see `two_circuits`, and their task.
 
     Args:
         given: any of n_types, max_depth, n_heads (of each layer), true_share (of heads that are in
@@ -87,34 +112,79 @@ def trained_models(
     """
     sizes = draw_sizes(given, generator)
     task = small_task(sizes.n_types, sizes.max_depth)
-    # an opening and a closing bracket of each type and depth, and BOS
-    states = 2 * sizes.n_types * sizes.max_depth + 1
-    config = DyckTransformerConfig(
-        n_types=sizes.n_types,
-        max_depth=sizes.max_depth,
-        model_name="judged",
-        embedding="onehot",
-        block=sizes.block,
-        n_layers=sizes.n_layers,
-        n_heads=sizes.n_heads,
-        # a third for states, a third for each group, see `_masks`
-        d_model=3 * states,
-        d_head=states,
-        # half of the units for each group
-        d_mlp=2 * states,
-        act_fn="relu",
-        # `LONGEST` brackets, BOS, and some room
-        n_ctx=128,
-        dtype=torch.float64,
-    )
+    config = _config(task, sizes.block, sizes.n_layers, sizes.n_heads)
+    return *two_circuits(config, task, sizes.true_share, generator), task
+
+
+def two_circuits(
+    config: DyckTransformerConfig,
+    task: Any,
+    share: float,
+    generator: torch.Generator,
+    every: int = _STEPS,
+) -> tuple[Any, Any]:
+    """A model that was trained, and the same with the other circuit heard.
+
+    Heads and units of the MLP are of one of two groups, which write to coordinates of their own and
+    share all else, norms too. Each group has an unembedding, and both are trained, for the same;
+    then one is set to zero. Nothing but that tells the groups apart. Of several layers, weights let
+    what the first ones read through to the readout by later heads alone.
+
+    Args:
+        config: of the models.
+        task: of brackets, or small: every string is run.
+        share: of heads that are in the first group.
+        generator: of everything that is drawn.
+        every: after as many steps it is seen whether both are right everywhere.
+    """
     model = build_model(config, seed=int(torch.randint(2**31, (1,), generator=generator)))
-    # one head at least in the first group; true_share is below 1, so that one is left for the other
-    first = 1 + int(sizes.true_share * (sizes.n_heads - 1))
-    order = torch.randperm(sizes.n_heads, generator=generator).tolist()
-    models = _train(model, task, generator, order[:first])
+    n_heads = model.cfg.n_heads
+    # one head at least in the first group; the share is below 1, so that one is left for the other
+    first = 1 + int(share * (n_heads - 1))
+    order = torch.randperm(n_heads, generator=generator).tolist()
+    models = _train(model, task, generator, order[:first], every)
     for each in models:
-        reorder(each, generator, states)
-    return *models, task
+        reorder(each, generator, config.d_model // 3)
+    return models
+
+
+def _config(
+    task: Any, block: str, n_layers: int, n_heads: int, **options: Any
+) -> DyckTransformerConfig:
+    """Of brackets a state has a coordinate of its own; of other tasks symbols and places have."""
+    read = DyckTransformerConfig.read(task.language)
+    if isinstance(task, DyckTask):
+        # an opening and a closing bracket of each type and depth, and BOS
+        part = 2 * task.n_types * task.max_depth + 1
+        # 128: `LONGEST` brackets, BOS, and some room; half of the units for each group
+        own: dict[str, Any] = {"embedding": "onehot", "n_ctx": 128, "d_mlp": 2 * part}
+    else:
+        part = _PART
+        own = {"position": "learned", "n_ctx": max(task.train_lengths) + 1, "d_mlp": 4 * part}
+    # a third for states, a third for each group, see `_masks`
+    own |= {"d_model": 3 * part, "d_head": part, **options}
+    return DyckTransformerConfig(
+        **read, model_name="judged", block=block, n_layers=n_layers, n_heads=n_heads,
+        act_fn="relu", dtype=torch.float64, **own,
+    )  # fmt: skip
+
+
+def _drawn(
+    name: str, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Any, DyckTransformerConfig, float]:
+    """Task, sizes and share of heads of a model of a small task."""
+    task: Any = small_task(2, 3) if name == BRACKETS else small_automaton(name)
+    drawn = {
+        "n_heads": choose(generator, (2, 3, 4)),
+        "true_share": float(torch.rand(1, generator=generator)) * 0.999,
+        "block": choose(generator, ("eq6", "gpt")),
+        "n_layers": choose(generator, (1, 2)),
+    }
+    for knob in given:
+        if knob not in drawn:
+            raise unknown_name("knob of a case", knob, drawn)
+    sizes = _Sizes(n_types=2, max_depth=2, **{**drawn, **given})
+    return task, _config(task, sizes.block, sizes.n_layers, sizes.n_heads), sizes.true_share
 
 
 def draw_sizes(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
@@ -135,17 +205,38 @@ def draw_sizes(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
     return _Sizes(**{**drawn, **given})
 
 
+def task_name(kind: str) -> str:
+    """The name in `TASKS` of one of `OF_TASKS`."""
+    return kind.removeprefix(_BEFORE)
+
+
+def _taught(task: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Every string; what is learnt after each token, as probabilities; and what is right there.
+
+    Of brackets that is the exact law of the next one, of other tasks the right answer, if any.
+    """
+    length = max(task.train_lengths)
+    if isinstance(task, DyckTask):
+        tokens = all_prefixes(task.language, length)
+        law = task.distribution.next_token_probs(tokens)
+        return tokens, law, right_answers(task, tokens)
+    rows = listed(task, length)
+    assert rows is not None  # small tasks have few strings
+    tokens = torch.from_numpy(rows)
+    right = right_answers(task, tokens)
+    answers = nn.functional.one_hot(right.clamp(min=0), task.language.d_vocab).double()
+    return tokens, answers * (right >= 0)[..., None], right
+
+
 def _train(
-    model: Any, task: DyckTask, generator: torch.Generator, first: list[int]
+    model: Any, task: Any, generator: torch.Generator, first: list[int], every: int
 ) -> tuple[Any, Any]:
-    """Fit the exact law of the next bracket by each group, until both close all right.
+    """Fit what is taught by each group, until both are right everywhere when they are looked at.
 
     While one is heard, each head of the other is louder or softer at random, so that neither comes
     to rely on the size of what both write, which norms see.
     """
-    tokens = all_prefixes(task.language, max(task.train_lengths))
-    law = task.distribution.next_token_probs(tokens)
-    right = task.language.right_bracket(tokens)
+    tokens, law, right = _taught(task)
     n_layers, n_heads = model.cfg.n_layers, model.cfg.n_heads
     held: dict[tuple[int, Any, str], Tensor] = {}  # by layer, module and name
     for layer, block in enumerate(model.blocks):
@@ -154,6 +245,9 @@ def _train(
         if layer:
             held[layer, block.attn, "W_V"] = block.attn.W_V
     held[n_layers, model.unembed, "W_U"] = model.unembed.W_U
+    if model.cfg.embedding == "token":
+        held[0, model.embed, "W_E"] = model.embed.W_E
+        held[0, model.pos_embed, "W_pos"] = model.pos_embed.W_pos
     group_of = torch.tensor([int(head not in first) for head in range(n_heads)])
     masks = _masks(model, group_of)
     optimiser = torch.optim.Adam(model.parameters(), lr=_RATE)
@@ -172,22 +266,26 @@ def _train(
 
     for _, module, name in held:
         delattr(module, name)  # in its place stands what is read of it
-    for attempt in range(1 + _MORE):
-        for step in range(_STEPS):
-            rows = torch.randint(len(tokens), (_BATCH,), generator=generator)
-            # falls to 0 in each attempt, and begins lower in each: later ones refine
-            optimiser.param_groups[0]["lr"] = _RATE * (1 - step / _STEPS) / (1 + attempt)
-            with torch.enable_grad():
-                optimiser.zero_grad()
-                (loss(0, rows) + loss(1, rows)).backward()
-            optimiser.step()
-        with torch.no_grad():
-            done = True
-            for group in range(2):
-                put(group, torch.ones(n_layers, n_heads, dtype=law.dtype))
+
+    def right_everywhere() -> bool:
+        found = []
+        for group in range(2):
+            put(group, torch.ones(n_layers, n_heads, dtype=law.dtype))
+            with torch.no_grad():
                 # right by 0.01 nats and not by rounding, so that other hardware agrees
-                done &= bool((margins(lean_logits(model, tokens), right) > 0.01).all())
-        if done:
+                found.append(bool((margins(lean_logits(model, tokens), right) > 0.01).all()))
+        return all(found)
+
+    for made in range(_STEPS * (1 + _MORE)):
+        attempt, step = divmod(made, _STEPS)
+        rows = torch.randint(len(tokens), (_BATCH,), generator=generator)
+        # falls to 0 in each attempt, and begins lower in each: later ones refine
+        optimiser.param_groups[0]["lr"] = _RATE * (1 - step / _STEPS) / (1 + attempt)
+        with torch.enable_grad():
+            optimiser.zero_grad()
+            (loss(0, rows) + loss(1, rows)).backward()
+        optimiser.step()
+        if (made + 1) % every == 0 and right_everywhere():
             break
     for (layer, module, name), weight in held.items():
         delattr(module, name)
@@ -213,7 +311,7 @@ def _masks(model: Any, group_of: Tensor) -> list[dict[tuple[int, str], Tensor]]:
     of_unit = torch.arange(2 * units) // units
     own = (thirds == 1 + of_unit[:, None]) & ~early  # unit, coordinate
     of_head = thirds == 1 + group_of[:, None]  # head, coordinate
-    shared = {}
+    shared = {(0, name): thirds == 0 for name in ("W_E", "W_pos")}
     for layer in range(n_layers):
         wrote = ~early if layer == n_layers - 1 else early
         shared[layer, "W_O"] = (of_head & wrote)[:, None]

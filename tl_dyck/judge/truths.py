@@ -15,7 +15,8 @@ from torch import Tensor
 
 from tl_dyck.ablation.compare import Answer
 from tl_dyck.certify.language.claims import read_threshold, said_to_follow
-from tl_dyck.judge.every_string import MOST, EveryString, each_once, largest, shortest
+from tl_dyck.judge.asked import MOST
+from tl_dyck.judge.every_string import EveryString, each_once, largest, shortest
 from tl_dyck.judge.facts import TIE, Enumeration, World, changed_heads, lost
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.kit.arguments import checked

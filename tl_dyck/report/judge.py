@@ -363,11 +363,12 @@ _ABOUT = {
 
 def _picture(case: Case, question: Question) -> Html:
     """The pattern of the head in question, or of the last layer, on a string of the case."""
-    language = case.task.language
-    tokens = all_prefixes(language, case.length)
-    depth = language.depth(tokens)
-    good = language.is_close(tokens[:, -1]) & (depth[:, -1] > 0)
-    chosen = tokens[good.nonzero()[len(good.nonzero()) // 2, 0]]
+    language, chosen = case.task.language, case.tokens[0]
+    if language.has_stack:
+        tokens = all_prefixes(language, case.length)
+        depth = language.depth(tokens)
+        good = language.is_close(tokens[:, -1]) & (depth[:, -1] > 0)
+        chosen = tokens[good.nonzero()[len(good.nonzero()) // 2, 0]]
     layer, heads, target = case.model.cfg.n_layers - 1, slice(None), question.target
     if question.kind in ABOUT_HEADS:
         layer, heads = target[0], slice(target[1], target[1] + 1)

@@ -11,6 +11,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.files import write_bytes, write_output
 from tl_dyck.report.heads import ablation_page
 from tl_dyck.report.judge import judge_markdown, judge_page
+from tl_dyck.report.judge_tasks import tasks_markdown
 from tl_dyck.report.markup import Html
 from tl_dyck.report.page import page_file
 from tl_dyck.report.paper import claims_markdown, paper_page
@@ -91,7 +92,8 @@ def write_report(
     if not target.is_file():  # a pipe or a device: there is no place beside it
         return target
     if isinstance(results, Judgement):
-        write_bytes(target.with_name("judge.md"), judge_markdown(results).encode())
+        text = tasks_markdown(results) or judge_markdown(results)
+        write_bytes(target.with_name("judge.md"), text.encode())
     if isinstance(results, Reproduction):
         write_bytes(target.with_name("claims.md"), claims_markdown(results.claims).encode())
     return target

@@ -9,17 +9,17 @@ from torch import Tensor
 
 from tl_dyck.ablation import frozen_importance
 from tl_dyck.judge import Case, score_brackets, score_heads
-from tl_dyck_hooks.methods.shared import closing_metric, logit_difference
+from tl_dyck_hooks.methods.shared import answer_metric
 
 
 def _drop(case: Case, mode: str) -> Any:
-    metric = closing_metric(case.task.language)
+    metric = answer_metric(case.task)
     return frozen_importance(case.model, case.tokens, metric, mode).values
 
 
 @score_heads(above=0.01, unit="nats", paper="Michel et al. 2019")
 def zero_ablation(case: Case) -> Any:
-    """Drop of the log-probability of the right bracket when a head's output is zero.
+    """Drop of the log-probability of the right answer when a head's output is zero.
 
     "Are Sixteen Heads Really Better than One?" Read as: a head whose removal costs nothing is not
     needed.
@@ -32,7 +32,7 @@ def mean_ablation(case: Case) -> Any:
     """The same when its output is its mean over the data.
 
     "Interpretability in the Wild": what is constant is not held against a head. The mean is over
-    all brackets of all strings, BOS left out.
+    all symbols of all strings, BOS left out.
     """
     return _drop(case, "mean")
 
@@ -61,9 +61,8 @@ def erasure(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
 
     "Understanding Neural Networks through Representation Erasure". Its position stays.
     """
-    language = case.task.language
     with torch.no_grad():
-        before = logit_difference(language, case.model(tokens)[:, -1], answers)
+        before = case.difference(case.model(tokens)[:, -1], answers)
         drops = []
         for place in range(tokens.shape[1]):
 
@@ -73,5 +72,5 @@ def erasure(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
                 return embed
 
             logits = case.model.run_with_hooks(tokens, fwd_hooks=[("hook_embed", erase)])
-            drops.append(before - logit_difference(language, logits[:, -1], answers))
+            drops.append(before - case.difference(logits[:, -1], answers))
     return torch.stack(drops, 1)

@@ -9,7 +9,7 @@ import numpy as np
 from tl_dyck.ablation import FinetuneConfig, finetuned_importance, leave_one_out_importance
 from tl_dyck.judge import Case, WithError, score_heads
 from tl_dyck.judge.convergence import doubled
-from tl_dyck_hooks.methods.shared import closing_metric
+from tl_dyck_hooks.methods.shared import answer_metric
 
 _EVERY = 10
 _MOST = 160  # steps; four times what they begin with
@@ -25,7 +25,7 @@ def gates(case: Case) -> WithError:
     end counts as twice the highest. So yes for a head that is still open when the stage of 0.08
     nats ends.
     """
-    metric = closing_metric(case.task.language)
+    metric = answer_metric(case.task)
 
     def run(steps: int) -> Any:
         options = FinetuneConfig(steps=steps, n_eval=64, gate_learning_rate=0.3)
@@ -46,7 +46,7 @@ def leave_one_out(case: Case) -> WithError:
 
     Until half of them say the same.
     """
-    metric = closing_metric(case.task.language)
+    metric = answer_metric(case.task)
 
     def run(steps: int) -> Any:
         options = FinetuneConfig(steps=steps, n_eval=64)

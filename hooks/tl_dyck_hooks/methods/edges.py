@@ -14,7 +14,6 @@ from torch import Tensor
 from tl_dyck.judge import Case, WithError, score_edges
 from tl_dyck.judge.convergence import integrated
 from tl_dyck.judge.edges import Edge, Edges
-from tl_dyck.judge.facts import exchange_types, logit_difference
 from tl_dyck.reading.interventions import run
 
 _STEPS, _MOST = 5, 320  # of the integral
@@ -77,13 +76,13 @@ def edge_change(case: Case) -> _Found:
 
 
 def _edges(case: Case) -> Edges:
-    return Edges(case.model, case.tokens, exchange_types(case.task.language, case.tokens))
+    return Edges(case.model, case.tokens, case.partners)
 
 
 def _told(case: Case, logits: Tensor) -> Tensor:
     """Mean logit difference, over positions that have one."""
-    right = case.task.language.right_bracket(case.tokens)
-    total = logit_difference(case.task.language, logits, right).sum()
+    right = case.right
+    total = case.difference(logits, right).sum()
     return total / (right >= 0).sum()
 
 

@@ -14,11 +14,9 @@ from torch import Tensor
 from tl_dyck.ablation import gradient_importance
 from tl_dyck.judge import Case, WithError, score_brackets, score_heads
 from tl_dyck.judge.convergence import integrated
-from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.shared import (
     activations,
-    closing_metric,
-    logit_difference,
+    answer_metric,
     z_names,
 )
 
@@ -32,7 +30,7 @@ def gradient(case: Case) -> Any:
 
     |Σ z · ∂L/∂z|, mean over strings.
     """
-    metric = closing_metric(case.task.language)
+    metric = answer_metric(case.task)
     return gradient_importance(case.model, case.tokens, metric).values
 
 
@@ -43,9 +41,7 @@ def attribution_patching(case: Case) -> Any:
     |Σ (z' − z) · ∂Δ/∂z| / |Δ' − Δ|, with z and the sum of logit differences Δ on clean strings, z'
     and Δ' on the others.
     """
-    language, names = case.task.language, z_names(case)
-    right = language.right_bracket(case.tokens)
-    other = exchange_types(language, case.tokens)
+    names, right, other = z_names(case), case.right, case.partners
     corrupted = activations(case.model, other, names)
     clean: list[Tensor] = []
 
@@ -60,11 +56,11 @@ def attribution_patching(case: Case) -> Any:
         for name, instead in zip(names, corrupted, strict=True):
             clean.clear()
             logits = case.model.run_with_hooks(case.tokens, fwd_hooks=[(name, keep)])
-            before = logit_difference(language, logits, right).sum()
+            before = case.difference(logits, right).sum()
             (slope,) = torch.autograd.grad(before, clean)
             values.append((slope * (instead - clean[0])).sum((0, 1, 3)).abs())
         with torch.no_grad():
-            after = logit_difference(language, case.model(other), right).sum()
+            after = case.difference(case.model(other), right).sum()
     way = (before - after).abs().clamp(min=1e-12)
     return (torch.stack(values) / way).detach()
 
@@ -89,7 +85,7 @@ def integrated_gradients(case: Case, tokens: Tensor, answers: Tensor) -> WithErr
     with torch.no_grad():
         embed: Tensor = case.model.embed(tokens)
         ends = [
-            logit_difference(case.task.language, case.forward(each)[:, -1], answers)
+            case.difference(case.forward(each)[:, -1], answers)
             for each in (embed, torch.zeros_like(embed))
         ]
     change = ends[0] - ends[1]
@@ -120,6 +116,6 @@ def _slope(
 
     with torch.enable_grad():
         logits = case.model.run_with_hooks(tokens, fwd_hooks=[("hook_embed", scale)])
-        found = logit_difference(case.task.language, logits[:, -1], answers).sum()
+        found = case.difference(logits[:, -1], answers).sum()
         (slope,) = torch.autograd.grad(found, [kept[1]])
     return kept[0], slope

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tl_dyck.judge import Case, WithError, score_heads
+from tl_dyck.judge.asked import right_answers
 from tl_dyck.judge.convergence import doubled
-from tl_dyck.judge.facts import exchange_types
 from tl_dyck.reading.interventions import (
     Eraser,
     Hook,
@@ -21,7 +21,7 @@ from tl_dyck.reading.interventions import (
     key_of_each,
     run,
 )
-from tl_dyck_hooks.methods.shared import activations, closing_metric, z_names
+from tl_dyck_hooks.methods.shared import activations, answer_metric, z_names
 
 _STEPS, _MOST = 20, 80
 
@@ -39,12 +39,12 @@ def attention_knockout(case: Case) -> Any:
 
 @score_heads(above=0.01, unit="nats", paper="Belrose et al. 2023")
 def concept_erasure(case: Case) -> Any:
-    """The same when all that tells the type on top linearly is erased from what the head puts out.
+    """The same when all that tells the right answer linearly is erased from what the head puts out.
 
-    "LEACE": fitted on the same strings, where a bracket is open, and erased there. Read as: does
-    the head hand on the type?
+    "LEACE": fitted on the same strings, where an answer is asked for, and erased there. Of brackets
+    that is the type on top. Read as: does the head hand it on?
     """
-    return _erased(case, case.task.language.right_bracket(case.tokens) // 2, case.task.n_types)
+    return _erased(case, case.place(case.right), len(case.choices))
 
 
 @score_heads(above=0.01, unit="nats", paper="Belrose et al. 2023")
@@ -78,7 +78,7 @@ def depth_resampling(case: Case) -> Any:
 
 def _erased(case: Case, labels: Tensor, n_labels: int) -> list[list[float]]:
     """What it costs to erase labels, where a bracket is open, from what each head puts out."""
-    asked = case.task.language.right_bracket(case.tokens) >= 0
+    asked = case.right >= 0
     names = z_names(case)
     z = activations(case.model, case.tokens, names)
 
@@ -93,17 +93,17 @@ def _erased(case: Case, labels: Tensor, n_labels: int) -> list[list[float]]:
 
 @score_heads(above=0.05, unit="of the answers", paper="Geiger et al. 2023")
 def distributed_alignment(case: Case) -> WithError:
-    """Interchange accuracy of the subspace of a head's output that carries the type on top best.
+    """Interchange accuracy of the subspace of a head's output that carries the answer best.
 
-    "Finding Alignments": as many dimensions as there are types, less one, learnt on half of the
-    strings, interchanged with the same strings with all types exchanged; the share of closing
-    brackets of the other half that follow. The search begins where the two runs differ most, and
+    "Finding Alignments": as many dimensions as there are answers, less one, learnt on half of the
+    strings, interchanged with the same strings with all types exchanged; the share of
+    answers of the other half that follow. The search begins where the two runs differ most, and
     takes 20 steps or more, until half of them say the same.
     """
     names = z_names(case)
-    other = exchange_types(case.task.language, case.tokens)
+    other = case.partners
     clean, exchanged = (activations(case.model, each, names) for each in (case.tokens, other))
-    wanted = case.task.language.right_bracket(other)
+    wanted = right_answers(case.task, other)
 
     def run(steps: int) -> list[list[float]]:
         return [
@@ -120,30 +120,30 @@ def distributed_alignment(case: Case) -> WithError:
 def _alignment(
     case: Case, name: str, head: int, base: Tensor, source: Tensor, wanted: Tensor, steps: int
 ) -> float:
-    language, half, asked = case.task.language, len(case.tokens) // 2, wanted >= 0
+    half, asked, places = len(case.tokens) // 2, wanted >= 0, case.place(wanted)
 
     def answers(part: slice, basis: Tensor) -> Tensor:
         hooks: list[Any] = change_activation(name, interchange(basis, source[part]), head)
         logits: Tensor = case.model.run_with_hooks(case.tokens[part], fwd_hooks=hooks)
-        return logits[asked[part]][:, 1 : language.n_brackets : 2]
+        return logits[asked[part]][:, case.choices]
 
     learnt, tested = slice(None, half), slice(half, None)
     differ = (source - base)[learnt][asked[learnt]]
-    start = torch.linalg.svd(differ, full_matrices=False).Vh[: language.n_types - 1].T
+    start = torch.linalg.svd(differ, full_matrices=False).Vh[: len(case.choices) - 1].T
     basis = align(
         lambda basis: answers(learnt, basis),
-        wanted[learnt][asked[learnt]] // 2,
+        places[learnt][asked[learnt]],
         start,
         steps=steps,
     )
     with torch.no_grad():
         said = answers(tested, basis).argmax(-1)
-    return float((said == wanted[tested][asked[tested]] // 2).double().mean())
+    return float((said == places[tested][asked[tested]]).double().mean())
 
 
 def _drops(case: Case, hooks: Callable[[int, int], list[Hook]]) -> list[list[float]]:
     """What hooks on each head cost, ``[layer, head]``, in nats."""
-    cfg, metric = case.model.cfg, closing_metric(case.task.language)
+    cfg, metric = case.model.cfg, answer_metric(case.task)
 
     def mean(hooks: Sequence[Hook]) -> float:
         return float(metric(run(case.model, case.tokens, hooks), case.tokens).mean())

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from tl_dyck.judge import Case, score_heads
-from tl_dyck.judge.facts import exchange_types
 from tl_dyck.reading.interventions import Hook, change_activation, run
-from tl_dyck_hooks.methods.shared import activations, logit_difference, z_names
+from tl_dyck_hooks.methods.shared import activations, z_names
 
 
 @score_heads(above=0.05, unit="of the difference", paper="Meng et al. 2022")
@@ -23,7 +22,7 @@ def activation_patching(case: Case) -> Any:
     ``get_act_patch_attn_head_out_all_pos`` computes. 0 is the run on exchanged types, 1 the clean
     one.
     """
-    clean, corrupted = case.tokens, exchange_types(case.task.language, case.tokens)
+    clean, corrupted = case.tokens, case.partners
     names = z_names(case)
     put = activations(case.model, clean, names)
     values = [
@@ -41,7 +40,7 @@ def path_patching(case: Case) -> Any:
     All other heads are held at what they put out on the clean string, MLPs follow.
     "Interpretability in the Wild", paths from a head to the logits.
     """
-    clean, corrupted = case.tokens, exchange_types(case.task.language, case.tokens)
+    clean, corrupted = case.tokens, case.partners
     names = z_names(case)
     kept, instead = (activations(case.model, tokens, names) for tokens in (clean, corrupted))
     held = [hook for name, z in zip(names, kept, strict=True) for hook in _put(name, z)]
@@ -55,13 +54,12 @@ def path_patching(case: Case) -> Any:
 
 @score_heads(above=0.1, unit="logits", paper="Elhage et al. 2021")
 def direct_logit_attribution(case: Case) -> Any:
-    """What a head writes, times the unembedding's direction of the right bracket.
+    """What a head writes, times the unembedding's direction of the right answer.
 
     "A Mathematical Framework"; norms after attention are frozen at what they are, their weights
     included. Mean over positions, in logits, in size.
     """
-    model, language = case.model, case.task.language
-    right = language.right_bracket(case.tokens)
+    model, right = case.model, case.right
     values = []
     outputs = activations(model, case.tokens, z_names(case))
     for layer, (block, z) in enumerate(zip(model.blocks, outputs, strict=True)):
@@ -69,7 +67,7 @@ def direct_logit_attribution(case: Case) -> Any:
         for norm in (f"blocks.{layer}.ln1_post", "ln_final"):
             written = _normalised(case, norm, written)
         logits = (written @ model.unembed.W_U).permute(2, 0, 1, 3)
-        found = logit_difference(language, logits, right.expand(logits.shape[:-1]))
+        found = case.difference(logits, right.expand(logits.shape[:-1]))
         values.append((found.sum((1, 2)) / (right >= 0).sum()).abs())
     return torch.stack(values).detach()
 
@@ -94,6 +92,5 @@ def _put(name: str, value: Tensor, head: int | None = None) -> list[Hook]:
 
 
 def _mean(case: Case, tokens: Tensor, hooks: Sequence[Hook] = ()) -> float:
-    """Logit difference of the brackets that are right on the clean strings."""
-    right = case.task.language.right_bracket(case.tokens)
-    return float(logit_difference(case.task.language, run(case.model, tokens, hooks), right).mean())
+    """Logit difference of what is right on the clean strings."""
+    return float(case.difference(run(case.model, tokens, hooks), case.right).mean())

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from tl_dyck.ablation.metrics import Metric
 from tl_dyck.judge import Case
-from tl_dyck.judge.facts import log_probability, logit_difference
-from tl_dyck.language import DyckLanguage
+from tl_dyck.judge.asked import log_probability, right_answers
 from tl_dyck.reading.hook_points import record
 
-__all__ = ["activations", "closing_metric", "logit_difference", "z_names"]
+__all__ = ["activations", "answer_metric", "z_names"]
 
 
 def z_names(case: Case) -> list[str]:
@@ -28,13 +27,13 @@ def activations(model: Any, tokens: Int[Tensor, "batch pos"], names: Sequence[st
     return [found[name] for name in names]
 
 
-def closing_metric(language: DyckLanguage) -> Metric:
-    """Log-probability of the right closing bracket, mean over the positions that have one."""
+def answer_metric(task: Any) -> Metric:
+    """Log-probability of the right answer, mean over the positions that ask for one."""
 
     def metric(
         logits: Float[Tensor, "batch pos d_vocab"], tokens: Int[Tensor, "batch pos"]
     ) -> Float[Tensor, " batch"]:
-        right = language.right_bracket(tokens)
+        right = right_answers(task, tokens)
         return log_probability(logits, right).sum(-1) / (right >= 0).sum(-1).clamp(min=1)
 
     return metric

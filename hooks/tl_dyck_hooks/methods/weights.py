@@ -31,14 +31,14 @@ def copying(case: Case) -> Any:
 @score_heads(above=0.5, unit="of the largest", paper="after Elhage et al. 2021")
 @torch.no_grad()
 def path_norm(case: Case) -> Any:
-    """Sizes of weights along paths from a head to the closing brackets' logits; no model is run.
+    """Sizes of weights along paths from a head to the answers' logits; no model is run.
 
     ‖W_V W_O U‖ + Σ ‖W_V W_O w‖ ‖v U‖ over units of MLPs from its layer on, which read by w and
-    write v; U is the unembedding of closing brackets less their mean. Norms and later heads are
-    left out. Beside the model's largest.
+    write v; U is the unembedding of answers, such as closing brackets, less their mean. Norms and
+    later heads are left out. Beside the model's largest.
     """
-    model, n_brackets = case.model, case.task.language.n_brackets
-    closing = model.unembed.W_U[:, 1:n_brackets:2]
+    model = case.model
+    closing = model.unembed.W_U[:, case.choices]
     closing = closing - closing.mean(1, keepdim=True)
     sizes = []
     for layer, block in enumerate(model.blocks):

@@ -36,7 +36,7 @@ from tl_dyck.judge import (
     make_case,
     methods,
 )
-from tl_dyck.judge.facts import exchange_types
+from tl_dyck.judge.asked import exchange_types
 from tl_dyck_hooks.methods.packages.captum import from_captum
 
 #: Packages warn of what is theirs, and draw from torch's own generator.

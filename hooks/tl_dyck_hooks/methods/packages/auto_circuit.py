@@ -21,7 +21,6 @@ from torch import Tensor
 
 from tl_dyck.judge import Case, Method, WithError, combine_methods, score_edges, score_heads
 from tl_dyck.judge.convergence import integrated
-from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named, quiet
 
 _CACHE = "HookedTransformerKeyValueCache"
@@ -57,14 +56,11 @@ def _prompts(case: Case) -> tuple[Any, float]:
     position will not do. After the first bracket alone all strings ask for one, and there a model
     may copy what it reads, so that its heads do nothing.
     """
-    language = case.task.language
-    right = language.right_bracket(case.tokens)
+    right, among = case.right, torch.tensor(case.choices)
     asked, answers = (right >= 0)[..., None], right.clamp(min=0)[..., None]
-    others = (answers + torch.arange(2, language.n_brackets, 2)) % language.n_brackets
+    others = among[(case.place(answers) + torch.arange(1, len(among))) % len(among)]
     wrong = torch.where(asked, others, answers)
-    data = PromptDataset(
-        list(case.tokens), list(exchange_types(language, case.tokens)), list(answers), list(wrong)
-    )
+    data = PromptDataset(list(case.tokens), list(case.partners), list(answers), list(wrong))
     prompts = PromptDataLoader(data, seq_len=None, diverge_idx=0, batch_size=len(right))
     return prompts, float(asked.double().mean())
 

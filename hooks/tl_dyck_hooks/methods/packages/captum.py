@@ -25,10 +25,10 @@ from captum.attr import (
 from torch import Tensor
 
 from tl_dyck.judge import Case, Method, WithError, combine_methods, score_brackets, score_heads
+from tl_dyck.judge.asked import partners, right_answers
 from tl_dyck.judge.convergence import averaged, integrated
-from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named
-from tl_dyck_hooks.methods.shared import activations, logit_difference, z_names
+from tl_dyck_hooks.methods.shared import activations, z_names
 
 Baseline = Literal["zero", "mean", "exchanged"]
 
@@ -88,7 +88,7 @@ def from_captum(
             hooks = [(name, lambda found, hook: values)]
             logits = case.model.run_with_hooks(tokens, fwd_hooks=hooks)
             asked = logits[:, -right.shape[1] :]
-            return logit_difference(case.task.language, asked, right).sum(-1)
+            return case.difference(asked, right).sum(-1)
 
         def told(**more: Any) -> Any:
             with torch.enable_grad():
@@ -117,7 +117,7 @@ def _declared(attribute: Callable[..., Any], paper: str) -> Method:
 
     def heads(case: Case) -> Any:
         tokens = case.tokens[:_STRINGS]
-        right = case.task.language.right_bracket(tokens)
+        right = right_answers(case.task, tokens)
         asked = (right >= 0).sum()
         found = [attribute(case, name, tokens, right, unit=2) for name in z_names(case)]
         if not isinstance(found[0], WithError):
@@ -143,7 +143,7 @@ def _baselines(case: Case, name: str, tokens: Tensor, inputs: Tensor, baseline: 
         return torch.zeros_like(inputs)
     if baseline == "mean":
         return inputs.mean((0, 1), keepdim=True).expand_as(inputs).clone()
-    other = exchange_types(case.task.language, tokens)
+    other = partners(case.task, tokens)
     return activations(case.model, other, [name])[0]
 
 

@@ -13,20 +13,18 @@ import transformer_lens.patching as patching
 from torch import Tensor
 
 from tl_dyck.judge import Case, score_heads
-from tl_dyck.judge.facts import exchange_types
 from tl_dyck_hooks.methods.packages import named, quiet
-from tl_dyck_hooks.methods.shared import logit_difference
 
 _after = named("transformer_lens")
 
 
 def _restored(case: Case, patch: Callable[..., Any]) -> Tensor:
     """What `patch` says, as a share of the difference, ``[layer, head]``."""
-    clean, corrupted = case.tokens, exchange_types(case.task.language, case.tokens)
-    right = case.task.language.right_bracket(clean)
+    clean, corrupted = case.tokens, case.partners
+    right = case.right
 
     def metric(logits: Tensor) -> Tensor:
-        return logit_difference(case.task.language, logits, right).mean()
+        return case.difference(logits, right).mean()
 
     whole, cache = case.model.run_with_cache(clean)
     low, high = metric(case.model(corrupted)), metric(whole)

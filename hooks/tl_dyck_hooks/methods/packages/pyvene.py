@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tl_dyck.judge import Case, WithError, score_heads
+from tl_dyck.judge.asked import right_answers
 from tl_dyck.judge.convergence import doubled
-from tl_dyck.judge.facts import embed_deeper, exchange_types
+from tl_dyck.judge.facts import embed_deeper
 from tl_dyck.judge.isolation import seeded
 from tl_dyck_hooks.methods.packages import named
 from tl_dyck_hooks.methods.shared import activations, z_names
@@ -42,19 +43,18 @@ def distributed_alignment_search(case: Case) -> WithError:
     strings, interchanged with the same strings with all types exchanged; the share of closing
     brackets of the other half that follow. 40 steps or more, until half of them say the same.
     """
-    language, cfg = case.task.language, case.model.cfg
-    other = exchange_types(language, case.tokens)
-    wanted, tested = language.right_bracket(other), slice(len(other) // 2, None)
-    types = wanted.clamp(min=0) // 2
+    other = case.partners
+    wanted, tested = right_answers(case.task, other), slice(len(other) // 2, None)
+    places = case.place(wanted)
 
     def accuracy(layer: int, head: int, steps: int) -> float:
         said = _searched(
-            case, (layer, head), language.n_types - 1, types,
+            case, (layer, head), len(case.choices) - 1, places,
             lambda part: {"sources": [{"input": other[part]}]}, steps,
         )  # fmt: skip
-        return float((said.argmax(-1) == types[tested][wanted[tested] >= 0]).double().mean())
+        return float((said.argmax(-1) == places[tested][wanted[tested] >= 0]).double().mean())
 
-    return _of_heads(cfg, accuracy)
+    return _of_heads(case.model.cfg, accuracy)
 
 
 def _of_heads(cfg: Any, number: Callable[[int, int, int], float]) -> WithError:
@@ -100,7 +100,7 @@ def depth_alignment_search(case: Case) -> WithError:
 
 def _of_closing(case: Case, logits: Tensor, right: Tensor) -> Tensor:
     """Logits of closing brackets, where one is asked for."""
-    return logits[right >= 0][:, 1 : case.task.language.n_brackets : 2]
+    return logits[right >= 0][:, case.choices]
 
 
 def _searched(
@@ -131,7 +131,7 @@ def _searched(
     ).to(case.tokens.device, case.model.cfg.dtype)
     where = {"component": f"blocks[{layer}].attn.hook_z.output", "intervention": intervention}
     model = pyvene.IntervenableModel(pyvene.IntervenableConfig([where]), model=case.model)
-    right, half = case.task.language.right_bracket(case.tokens), len(case.tokens) // 2
+    right, half = case.right, len(case.tokens) // 2
 
     def answers(part: slice) -> Tensor:
         _, logits = model({"input": case.tokens[part]}, **source(part))

@@ -58,14 +58,14 @@ def _judged(
     """
 
     def heads(case: Case) -> WithError:
-        right = case.task.language.right_bracket(case.tokens)
+        right = case.right
         asked, z = right >= 0, activations(case.model, case.tokens, z_names(case))
 
         def run(steps: int) -> list[list[float]]:
             with seeded("sae-lens"):  # the same start each time
                 return [
                     [
-                        _best(x, right[asked] // 2, kind, config, options, steps)
+                        _best(x, case.place(right[asked]), kind, config, options, steps)
                         for x in layer[asked].unbind(1)
                     ]
                     for layer in z

@@ -1,0 +1,182 @@
+"""Cases of several tasks: answers counted again string by string, and orders of methods."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+
+from tl_dyck.judge import Case, Fact, make_case, methods, rank_correlations
+from tl_dyck.judge.across import kendall, spearman
+from tl_dyck.judge.asked import partners, right_answers
+from tl_dyck.judge.case_files import dump_case, read_case
+from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.scores import ask
+from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
+from tl_dyck.kit.files import CorruptFileError
+from tl_dyck.language import DyckStringError
+
+#: Of each task a case that is trained in a second, and about which something is asked.
+SEEDS = {"largest": (1, 2), "sign": (1, 2), "modular": (4, 3), "copy": (1, 2)}
+NAMES = [name for name in TASKS if name != BRACKETS]
+
+
+def said(name: str, string: Sequence[int]) -> list[int]:
+    """What is right after each symbol, and before the first; -1 where nothing is asked."""
+    if name == "largest":
+        return [-1, *(max(string[:n]) for n in range(1, 5))]
+    if name == "sign":
+        sums = [sum(string[:n]) - n for n in range(7)]  # - 0 + are 0, 1, 2
+        return [1 + int(np.sign(total)) for total in sums]
+    if name == "modular":
+        return [-1, -1, sum(string) % 5]
+    return [-1] * 5 + [*string[:4], -1]
+
+
+def strings(name: str) -> list[tuple[int, ...]]:
+    numbers, places = {"largest": (4, 4), "sign": (3, 6), "modular": (5, 2), "copy": (3, 4)}[name]
+    every = itertools.product(range(numbers), repeat=places)
+    return [(*row, 3, *row) if name == "copy" else row for row in every]
+
+
+def case_of(name: str) -> tuple[Case, tuple[Fact, ...]]:
+    seed, n_heads = SEEDS[name]
+    return make_case(f"task-{name}", seed, n_heads=n_heads, n_layers=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_asked_is_what_the_task_says_and_partners_are_asked_something_else(
+    name: str,
+) -> None:
+    task = small_automaton(name)
+    rows = torch.tensor([[task.language.bos_token, *string] for string in strings(name)])
+    right = torch.tensor([said(name, string) for string in strings(name)])
+    assert right_answers(task, rows).equal(right)
+    other = partners(task, rows)
+    assert {*map(tuple, other.tolist())} <= {*map(tuple, rows.tolist())}
+    end = -2 if name == "copy" else -1
+    assert bool((right_answers(task, other)[:, end] != right[:, end]).all())
+    with pytest.raises(DyckStringError, match=f"no string of {name}"):
+        partners(task, torch.full_like(rows, task.language.bos_token))
+
+
+def breaks(case: Case, fact: Fact, rows: torch.Tensor, right: torch.Tensor) -> bool:
+    """One string after the other is run, with a hook, until an answer is lost."""
+    layer, head = fact.question.target
+
+    def change(x: Any, hook: Any) -> Any:
+        if fact.question.kind == "pattern":
+            x[:, head] = torch.ones(x.shape[-2:], dtype=x.dtype).tril()
+            x[:, head] /= x[:, head].sum(-1, keepdim=True)
+        elif fact.question.kind == "needed":
+            x[:, :, head] = 0.0
+        else:
+            x[:, :, head] = other[hook.name][:, :, head]
+        return x
+
+    name = "pattern" if fact.question.kind == "pattern" else "z"
+    for row, answers, partner in zip(rows, right, partners(case.task, rows), strict=True):
+        if fact.question.kind == "carries":
+            _, other = case.model.run_with_cache(partner[None])
+        hooks = [(f"blocks.{layer}.attn.hook_{name}", change)]
+        logits = case.model.run_with_hooks(row[None], fwd_hooks=hooks)[0]
+        asked = answers >= 0
+        if bool((logits.argmax(-1) != answers)[asked].any()):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_are_found_again_string_by_string(name: str) -> None:
+    case, facts = case_of(name)
+    rows = torch.tensor([[case.task.language.bos_token, *string] for string in strings(name)])
+    right = torch.tensor([said(name, string) for string in strings(name)])
+    with torch.no_grad():
+        good = case.model(rows).argmax(-1) == right
+        assert bool(good[right >= 0].all())  # the model has learnt the task
+        for fact in facts:
+            assert breaks(case, fact, rows, right) == fact.answer, fact
+    assert facts
+
+
+def test_methods_are_asked_of_any_task_but_those_that_need_brackets() -> None:
+    sealed = sealed_case("task-largest", 1, n_heads=2, n_layers=1)
+    asked = {fact.question for fact in sealed.facts}
+    for name in ("zero-ablation", "attribution-patching", "path-patching", "concept-erasure"):
+        assert len(ask(name, methods.get(name), sealed)) == len(asked), name
+    for name in ("attention-knockout", "stack-attention", "depth-erasure", "type-probe"):
+        assert not ask(name, methods.get(name), sealed), name
+
+
+def test_a_case_of_a_task_is_kept_in_a_file_and_a_string_of_another_is_refused() -> None:
+    case, facts = case_of("modular")
+    data = dump_case(case, facts)
+    again, known = read_case(data, "this")
+    assert (again.task, again.length, tuple(known)) == (case.task, 2, facts)
+    assert again.right.equal(case.right)
+    assert again.partners.equal(case.partners)
+    for other in (b"largest", b"missing"):
+        with pytest.raises(CorruptFileError, match="holds no case"):
+            read_case(data.replace(b'"task":"modular"', b'"task":"%s"' % other), "this")
+
+
+# --- correlations ---------------------------------------------------------------------------------
+
+
+def rows_of(scores: dict[str, dict[str, list[float]]], n_cases: int = 6) -> pd.DataFrame:
+    """Methods with scores of a yes and of a no for each case, by task; and the oracle."""
+    rows = []
+    for task, by_method in scores.items():
+        for method, ahead in {**by_method, "oracle": [1.0] * n_cases}.items():
+            for case, gap in enumerate(ahead):
+                for answer in (True, False):
+                    score = gap * (0.5 if answer else -0.5)
+                    rows.append([f"{task}-{case}", f"task-{task}", method, answer, score])
+    columns = ["case", "model", "method", "answer", "score"]
+    found = pd.DataFrame(rows, columns=columns).assign(question="needed")
+    return found.assign(target=found["answer"].map({True: "0 0", False: "0 1"}))
+
+
+def test_correlations_are_those_of_scipy_of_ties_too() -> None:
+    random = np.random.default_rng(0)
+    a, b = (random.integers(4, size=(9, 40)).astype(float) for _ in range(2))
+    for how, theirs in ((spearman, stats.spearmanr), (kendall, stats.kendalltau)):
+        expected = [theirs(x, y).statistic for x, y in zip(a.T, b.T, strict=True)]
+        assert how(a, b) == pytest.approx(expected)
+        assert np.isnan(how(np.ones((9, 1)), b[:, :1])).all()
+
+
+def test_orders_that_agree_and_that_are_turned_around_are_told_apart() -> None:
+    graded = {f"m{n}": [1.0] * (6 - n) + [-1.0] * n for n in range(6)}
+    turned = {f"m{5 - n}": ahead for n, ahead in enumerate(graded.values())}
+    control = {"order": [0.0] * 6, "chance": [1.0] * 6}
+    rows = rows_of(
+        {"largest": graded | control, "sign": graded, "copy": turned | {"few": [1.0] * 3}}
+    )
+    found = rank_correlations(rows, n_bootstrap=50).set_index(["task", "other"])
+    assert {*found["methods"]} == {6}
+    assert found.loc[("largest", "sign"), "spearman"] == pytest.approx(1)
+    assert found.loc[("largest", "copy"), "spearman"] == pytest.approx(-1)
+    assert found.loc[("sign", "copy"), "kendall"] == pytest.approx(-1)
+    assert (found["spearman_low"] <= found["spearman_high"]).all()
+    # the order in one half of the cases is nearly that in the other
+    assert found.loc[("largest", "largest"), "spearman"] > 0.5
+
+
+def test_tasks_are_resampled_apart() -> None:
+    random = np.random.default_rng(1)
+    noise = {f"m{n}": random.choice([-1.0, 1.0], 6).tolist() for n in range(8)}
+    found = rank_correlations(rows_of({"largest": noise, "sign": noise}), n_bootstrap=200)
+    found = found.set_index(["task", "other"])
+    row = found.loc[("largest", "sign")]
+    # alike on all cases; the same resamples of both would be alike in each
+    assert row["spearman"] == pytest.approx(1)
+    assert row["spearman_low"] < 0.9
+    # of chance alone, what is good in one half is not so in the other
+    assert found.loc[("largest", "largest"), "spearman"] < 0.2

@@ -1,0 +1,87 @@
+"""Methods on several tasks: one table a question, and whether their order is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tl_dyck.judge.across import rank_correlations
+from tl_dyck.judge.protocol import CONTROLS, OF_EVERY_TASK, column_of
+from tl_dyck.judge.run import Judgement
+from tl_dyck.judge.small_tasks import TASKS
+from tl_dyck.studies.tables import markdown
+
+
+def tasks_markdown(done: Judgement) -> str:
+    """AUROC by question and task, then rank correlations; "" if there is one task at most.
+
+    Methods stand in the order of their mean over tasks, controls first.
+    """
+    wide, tables = done.wide(), []
+    for kind in OF_EVERY_TASK:
+        tasks = [task for task in TASKS if column_of(kind, task) in wide]
+        if len(tasks) < 2:
+            continue
+        columns = [column_of(kind, task) for task in tasks]
+        known = wide[columns].dropna(how="all")
+        order = sorted(
+            known.index, key=lambda name: (_control(name), -float(known.loc[name].mean()))
+        )
+        heads = [
+            f"{task} ({_asked(done, column)})" for task, column in zip(tasks, columns, strict=True)
+        ]
+        rows = [[str(name), *(_cell(done, name, column) for column in columns)] for name in order]
+        tables.append(markdown([f"AUROC, {kind}", *heads], rows))
+    if tables:
+        tables.append(correlations_markdown(done))
+    return "\n".join(tables)
+
+
+def correlations_markdown(done: Judgement) -> str:
+    """A row for each pair of tasks, a column for each question; halves of one task first."""
+    found = rank_correlations(done.answers)
+    rows = []
+    pairs = found[["task", "other"]].drop_duplicates()
+    alone = pairs["task"] == pairs["other"]
+    for task, other in [
+        *pairs[alone].itertuples(index=False),
+        *pairs[~alone].itertuples(index=False),
+    ]:
+        said = "halves of its cases" if task == other else other
+        row = [task, said]
+        for kind in OF_EVERY_TASK:
+            these = found[
+                found["question"].eq(kind) & found["task"].eq(task) & found["other"].eq(other)
+            ].to_dict("records")
+            row += [_correlation(these[0]) if these else ""]
+        rows.append(row)
+    return markdown(["task", "and", *(f"{kind}: ρ, τ" for kind in OF_EVERY_TASK)], rows)
+
+
+def _correlation(row: Mapping[str, Any]) -> str:
+    rho, tau = (
+        f"{row[name]:.2f} [{row[f'{name}_low']:.2f}, {row[f'{name}_high']:.2f}]"
+        for name in ("spearman", "kendall")
+    )
+    return f"{rho}, {tau}, of {row['methods']}"
+
+
+def _control(name: str) -> int:
+    return CONTROLS.index(name) if name in CONTROLS else len(CONTROLS)
+
+
+def _asked(done: Judgement, column: str) -> str:
+    row = done.scores.loc[("oracle", column)]
+    return f"{int(row['n'])} of {int(row['cases'])}, {row['yes']:.0%} yes"
+
+
+def _cell(done: Judgement, method: Any, column: str) -> str:
+    if (method, column) not in done.scores.index:
+        return "not asked"
+    row = done.scores.loc[(method, column)]
+    if not np.isfinite(row["auroc"]):
+        return ""
+    share = "" if not row["answered"] < 1 else f" of {row['answered']:.0%}"
+    return f"{row['auroc']:.2f} [{row['auroc_low']:.2f}, {row['auroc_high']:.2f}]{share}"
