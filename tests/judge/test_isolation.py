@@ -310,3 +310,29 @@ def test_prefixes_that_a_method_spoils_are_its_own() -> None:
     before = taken.clone()
     taken.zero_()
     assert torch.equal(all_prefixes(language, 5), before)
+
+
+@pytest.mark.parametrize("itself", [False, True])
+def test_what_an_import_leaves_behind_is_no_methods_doing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, itself: bool
+) -> None:
+    """Packages change settings when they are first imported; who does so himself is refused."""
+    (tmp_path / "a_package_of_somebody.py").write_text("import os\nos.environ['OF_IMPORT'] = '1'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def lazy(case: Any, questions: Any) -> list[float]:
+        import a_package_of_somebody  # noqa: F401
+
+        if itself:
+            os.environ["OF_METHOD"] = "1"
+        return [1.0 for _ in questions]
+
+    try:
+        if itself:
+            with pytest.raises(JudgeError, match=r"left os\.environ changed"):
+                judge(lazy, SUITE)
+        else:
+            assert (judge(lazy, SUITE)["answered"] == 1).all()
+    finally:
+        sys.modules.pop("a_package_of_somebody", None)
+    assert not {"OF_IMPORT", "OF_METHOD"} & {*os.environ}

@@ -139,6 +139,11 @@ def seeded(*what: str) -> Iterator[None]:
         random.setstate(before[2])
 
 
+@final
+class LeftChangedError(JudgeError):
+    """A method changed what belongs to the whole process; it has been put back."""
+
+
 @contextlib.contextmanager
 def left_alone(who: str, classes: frozenset[type]) -> Iterator[None]:
     """What belongs to the process is as before when this ends.
@@ -148,7 +153,7 @@ def left_alone(who: str, classes: frozenset[type]) -> Iterator[None]:
         classes: of modules, whose attributes are watched too.
 
     Raises:
-        JudgeError: it was left changed; it has been put back.
+        LeftChangedError: it was left changed; it has been put back.
     """
     before = [(each, each.get()) for each in _watched(classes)]
     changed = []
@@ -160,7 +165,7 @@ def left_alone(who: str, classes: frozenset[type]) -> Iterator[None]:
                 each.put_back(value)
                 changed.append(each.name)
     if changed:
-        raise JudgeError(
+        raise LeftChangedError(
             f"{who} left {' and '.join(changed)} changed, which would change what others are scored"
             "; it has been put back: let the method put back what it changes"
         )
