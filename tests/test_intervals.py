@@ -25,6 +25,7 @@ from tl_dyck.estimates import (
     Estimate,
     again_words,
     interval_words,
+    place_of,
 )
 from tl_dyck.intervals import (
     correlation,
@@ -292,6 +293,15 @@ def test_words_are_made_from_the_interval():
     assert interval_words([mean([1.0])]) == "no intervals"
     assert again_words([mean([1.0]).ends()]).startswith("not")
     assert again_words([mean([1.0, 2.0], level=0.9).ends()]).startswith("90 % prediction")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "place"),
+    [((1, 1, 2), "inside"), ((2, 1, 2), "inside"), ((3, 1, 2), "outside"), ((0, 1, 2), "outside")]
+    + [(tuple(float("nan") if i == at else 1 for i in range(3)), "not known") for at in range(3)],
+)
+def test_where_a_number_is(numbers, place):
+    assert place_of(*numbers) == place
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -147,6 +147,13 @@ def again_words(found: Any, over: str = "seeds") -> str:
     return f"{said} % prediction intervals of {whose} ({skewed})"
 
 
+def place_of(value: float, low: float, high: float) -> str:
+    """Where a number is: "inside" or "outside" of the interval, "not known" if one is NaN."""
+    if value != value or low != low or high != high:  # each comparison with NaN is False
+        return "not known"
+    return "inside" if low <= value <= high else "outside"
+
+
 def ends_text(low: float, high: float, form: str = ".4g") -> str:
     """``[0.1, 0.15]``, or ``–`` where there is no interval."""
     return "–" if low != low else f"[{low:{form}}, {high:{form}}]"
