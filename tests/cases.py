@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from tl_dyck.models import build_model, get_config
+from tl_dyck.models import build_model, get_config, list_models
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.hooked.own import UnsupportedOptionError
 
@@ -177,27 +177,7 @@ def _registered(
 
 
 REGISTERED_CASES = [
-    *(
-        _registered(family)
-        for family in (
-            "gpt",
-            "gpt-linear",
-            "gpt-learned",
-            "gpt-sinusoidal",
-            "gpt-uniform",
-            "attn-only",
-            "eq6",
-            "eq6-uniform",
-            "eq49",
-            "minimal-onehot",
-            "minimal-split",
-            "minimal-yao",
-            "minimal-uniform",
-            "figure2-onehot",
-            "figure2-split",
-            "figure2-yao",
-        )
-    ),
+    *map(_registered, list_models()),
     _registered("gpt", "gpt-4heads-gelu", n_heads=4, d_head=8, act_fn="gelu"),
     _registered(
         "minimal-onehot", "minimal-onehot-linear-2heads", position="linear", n_heads=2, d_head=8
