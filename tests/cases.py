@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 import torch
+from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
-from tl_dyck.models import build_model, get_config
+from tl_dyck.models import build_model, get_config, list_models
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.hooked.own import UnsupportedOptionError
+from tl_dyck.reading.activations import ACTIVATIONS, canonical_activation
 
 __all__ = [
     "CASES",
@@ -27,6 +29,7 @@ __all__ = [
     "PLAIN_CASES",
     "REGISTERED_CASES",
     "SATURATED_CASES",
+    "UNWRITTEN",
     "Case",
     "case",
     "draw_normal",
@@ -37,6 +40,11 @@ __all__ = [
 
 #: A largest score that float32 knows to 1e-3 only.
 EXTREME = 1e4
+
+#: An activation that a model may have, and of which there is no record.
+UNWRITTEN = next(
+    name for name in SUPPORTED_ACTIVATIONS if canonical_activation(name) not in ACTIVATIONS
+)
 
 
 @dataclass(frozen=True)
@@ -177,27 +185,7 @@ def _registered(
 
 
 REGISTERED_CASES = [
-    *(
-        _registered(family)
-        for family in (
-            "gpt",
-            "gpt-linear",
-            "gpt-learned",
-            "gpt-sinusoidal",
-            "gpt-uniform",
-            "attn-only",
-            "eq6",
-            "eq6-uniform",
-            "eq49",
-            "minimal-onehot",
-            "minimal-split",
-            "minimal-yao",
-            "minimal-uniform",
-            "figure2-onehot",
-            "figure2-split",
-            "figure2-yao",
-        )
-    ),
+    *map(_registered, list_models()),
     _registered("gpt", "gpt-4heads-gelu", n_heads=4, d_head=8, act_fn="gelu"),
     _registered(
         "minimal-onehot", "minimal-onehot-linear-2heads", position="linear", n_heads=2, d_head=8

@@ -52,6 +52,7 @@ def minimal_embedding(kind: str, tokens: list[int], k: int, deepest: int, width:
 def positions(kind: str, length: int, width: int, t_max: int, table: np.ndarray) -> np.ndarray:
     if kind in ("learned", "table"):
         return table[:length]
+    assert kind in ("none", "linear", "sinusoidal"), f"add {kind!r} in tests/reference.py"
     made = np.zeros((length, width))
     for i in range(length):
         if kind == "linear":

@@ -12,7 +12,15 @@ import torch
 
 import tl_dyck.certify
 from tests.test_cli import call, flat
-from tl_dyck.certify import Certificate, InsertMatchedPairs, PerturbationSpace, certify
+from tl_dyck import register_transformation
+from tl_dyck.certify import (
+    Certificate,
+    InsertMatchedPairs,
+    PerturbationSpace,
+    SwapAdjacent,
+    certify,
+)
+from tl_dyck.certify.space_parser import Resources, transformations
 from tl_dyck.models import load_model
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, load_rnn, save_rnn, weight_shapes
 from tl_dyck.studies import Study
@@ -120,6 +128,32 @@ def test_a_counterexample_shows_its_edits(words: Path, synonyms: Path) -> None:
         "certify", words, "--text", text, "--space", "sub:1,del:1", "--synonyms", synonyms, "--k", 1
     )
     assert kept.stdout.startswith("proved")
+
+
+@pytest.mark.parametrize(
+    ("needs", "option"),
+    [("substitutes", "--synonyms"), ("insertions", "--insert"), ("language", ""), ("others", "")],
+)
+def test_what_somebody_elses_edits_need_is_read_too(
+    words: Path, synonyms: Path, needs: str, option: str
+) -> None:
+    @register_transformation("theirs")
+    def theirs(resources: Resources) -> Any:
+        resources.need(needs, "theirs")
+        return SwapAdjacent()
+
+    try:
+        asked = ("certify", words, "--text", "good film", "--space", "theirs:1")
+        result = call(*asked)
+        assert result.exit_code == 2
+        said = option or {"language": "the bracket language", "others": "needs others"}[needs]
+        assert said in flat(result.stderr)
+        assert "theirs" in flat(result.stderr)
+        if option:
+            given = {"--synonyms": synonyms, "--insert": "the"}[option]
+            assert call(*asked, option, given).exit_code in (0, 1)
+    finally:
+        transformations.unregister("theirs")
 
 
 def test_a_table_for_many_strings(words: Path, synonyms: Path, tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from tl_dyck_papers.wen_2023.scales import SCALES
 
 
 def test_names_that_are_known_are_those_that_there_are() -> None:
-    assert sorted(completion.KNOWN["models"]) == list_models()
-    assert completion.named("tasks")("") == tasks.names()
-    assert completion.named("backends")("") == backends.names()
+    assert sorted(completion.KNOWN["models"]) == list_models(), "see tl_dyck/cli/completion.py"
+    where = "its names are in tl_dyck/cli/completion.py"
+    assert completion.named("tasks")("") == tasks.names(), where
+    assert completion.named("backends")("") == backends.names(), where
     assert completion.named("methods")("") == methods.names()
     assert sorted(completion.SUITES) == sorted(SUITES)
     assert sorted(completion.SCALES) == sorted({*SCALES, *STACK_USE})

@@ -23,8 +23,10 @@ from tl_dyck.estimates import (
     SKEWED,
     SKEWED_AGAIN,
     Estimate,
+    Kind,
     again_words,
     interval_words,
+    place_of,
 )
 from tl_dyck.intervals import (
     correlation,
@@ -281,17 +283,32 @@ def test_two_kinds_of_models_have_welchs_interval():
 # --- words ----------------------------------------------------------------------------------------
 
 
-def test_words_are_made_from_the_interval():
+def test_words_are_made_from_the_interval(monkeypatch):
     assert mean([1.0, 2.0]).words().startswith("95 % t interval over seeds, corrected for skewness")
     assert share(3, 4, level=0.9).words("models").startswith("90 % interval over models (exact")
     tie = correlation(np.arange(9.0), np.arange(9.0), 20)
     assert tie.words("") == "95 % bootstrap interval"
+    monkeypatch.setitem(KINDS, "score", Kind("score interval", over="strings"))
+    mixed = [share(1, 2), replace(share(3, 4), kind="score")]
+    assert interval_words(mixed) == (
+        "95 % intervals over seeds (exact: Clopper and Pearson), or "
+        "95 % score intervals over strings"
+    )
     found = interval_words([mean([1.0, 2.0]), share(1, 2), mean([3.0, 5.0]), mean([1.0])])
     assert found.count("t intervals") == 1
     assert found.endswith(", or 95 % intervals over seeds (exact: Clopper and Pearson)")
     assert interval_words([mean([1.0])]) == "no intervals"
     assert again_words([mean([1.0]).ends()]).startswith("not")
     assert again_words([mean([1.0, 2.0], level=0.9).ends()]).startswith("90 % prediction")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "place"),
+    [((1, 1, 2), "inside"), ((2, 1, 2), "inside"), ((3, 1, 2), "outside"), ((0, 1, 2), "outside")]
+    + [(tuple(float("nan") if i == at else 1 for i in range(3)), "not known") for at in range(3)],
+)
+def test_where_a_number_is(numbers, place):
+    assert place_of(*numbers) == place
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,17 +6,33 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 LEVEL = 0.95  # of all intervals that say no other
 
-#: Of kinds of intervals: how they are called, of one and of many.
+
+class Kind(NamedTuple):
+    """A kind of intervals: how one is called, what is said behind it, and over which units it is.
+
+    Attributes:
+        one: its name; that of many has an s behind.
+        more: what follows the unit.
+        over: the unit, where the kind has one of its own, "" if none is said; None where it is
+            what the table or page says.
+    """
+
+    one: str
+    more: str = ""
+    over: str | None = None
+
+
+#: Kinds of intervals.
 KINDS = {
-    "t": ("t interval", "t intervals", ", corrected for skewness"),
-    "bootstrap": ("bootstrap interval", "bootstrap intervals", ""),
-    "exact": ("interval", "intervals", " (exact: Clopper and Pearson)"),
-    "simulated": ("range", "ranges", " of what was simulated"),
-    "": ("interval", "intervals", ""),
+    "t": Kind("t interval", ", corrected for skewness"),
+    "bootstrap": Kind("bootstrap interval"),
+    "exact": Kind("interval", " (exact: Clopper and Pearson)"),
+    "simulated": Kind("range", " of what was simulated", over=""),
+    "": Kind("interval"),
 }
 
 #: No interval covers the mean of every law. Of numbers as skewed as lognormal ones (σ = 1), 2 to 40
@@ -147,17 +163,25 @@ def again_words(found: Any, over: str = "seeds") -> str:
     return f"{said} % prediction intervals of {whose} ({skewed})"
 
 
+def place_of(value: float, low: float, high: float) -> str:
+    """Where a number is: "inside" or "outside" of the interval, "not known" if one is NaN."""
+    if value != value or low != low or high != high:  # each comparison with NaN is False
+        return "not known"
+    return "inside" if low <= value <= high else "outside"
+
+
 def ends_text(low: float, high: float, form: str = ".4g") -> str:
     """``[0.1, 0.15]``, or ``–`` where there is no interval."""
     return "–" if low != low else f"[{low:{form}}, {high:{form}}]"
 
 
 def _named(kind: str, level: float, over: str, *, many: bool) -> str:
-    one, several, more = KINDS[kind]
-    above = f" over {over}" if over and kind != "simulated" else ""
+    one, more, own = KINDS[kind]
+    over = over if own is None else own
+    above = f" over {over}" if over else ""
     if kind == "t":
         more += f" ({_of_skewed(SKEWED if level == LEVEL else None)})"
-    return f"{100 * level:.6g} % {several if many else one}{above}{more}"
+    return f"{100 * level:.6g} % {one}{'s' * many}{above}{more}"
 
 
 def _of_skewed(shares: tuple[int, int] | None) -> str:

@@ -27,7 +27,7 @@ import joblib
 import torch
 from rich.progress import track
 
-from tests.certify.oracles import READOUTS, STATES, SpaceRecipe, random_rnn
+from tests.certify.oracles import MAKERS, READOUTS, STATES, SpaceRecipe, random_rnn
 from tests.hooks.certifiers.test_exact import check, readable
 from tl_dyck.certify import PerturbationSpace
 
@@ -41,13 +41,10 @@ def random_space(rng: random.Random, string: tuple[int, ...]) -> PerturbationSpa
         return rng.randrange(6)
 
     own = sorted(set(string))
-    arguments = {
-        "dup": None,
-        "swap": None,
+    arguments = dict.fromkeys(MAKERS) | {
         "sub": {key: [word() for _ in range(rng.randrange(1, 4))] for key in rng.choices(own, k=4)},
         "del": rng.choice([None, frozenset(rng.choices(own, k=3))]),
         "ins": [tuple(word() for _ in range(rng.randrange(1, 3))) for _ in range(2)],
-        "pairs": None,
     }
     budgets = rng.choice([(1, 1), (1, 2), (2, 1)])
     names = rng.sample(sorted(arguments), 2)

@@ -43,7 +43,7 @@ class TextConfig(Configuration):
         d_model: width.
         n_heads: attention heads, of width d_model / n_heads.
         d_mlp: hidden width of a ReLU MLP; 0 for none (attention only).
-        position: "none", "linear" (i / n_ctx in the last coordinate) or "sinusoidal"; fixed.
+        position: one of `FIXED_POSITIONS`, of which "linear" is i / n_ctx in the last coordinate.
         normalization: "none", or "ln" for LayerNorms as in GPT.
         n_ctx: longest sentence, "<cls>" included.
 

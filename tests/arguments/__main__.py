@@ -83,7 +83,7 @@ def tried(each: Public, *, taken: bool) -> Iterator[str]:
         except (calls.Stop, NoBridgeError, MissingFileError):
             pass  # it was about to work
         except BaseException as error:
-            yield f"{each.name} refuses what is right, or has no entry: {error!r}"
+            yield f"{each.name} refuses what tests/arguments/calls.py gives as right: {error!r}"
             return
         for parameter in each.parameters:
             several = parameter.kind is parameter.VAR_POSITIONAL
@@ -121,7 +121,9 @@ def main(*options: str) -> None:
             for line in tried(each, taken="--taken" in options):
                 print(line, file=out, flush=True)
         except Exception as error:
-            print(f"{each.name} has no entry in tests.arguments.calls: {error!r}", file=out)
+            print(
+                f"{each.name} has no right entry in tests/arguments/calls.py: {error!r}", file=out
+            )
         if "--times" in options:
             print(f"TIME {time.process_time() - started:.2f} {each.name}", file=out, flush=True)
     print("done", file=out, flush=True)

@@ -291,11 +291,12 @@ class SpaceRecipe:
 
     def build(self) -> PerturbationSpace:
         return PerturbationSpace(
-            [(_MAKERS[name](argument), budget) for name, argument, budget in self.parts]
+            [(MAKERS[name](argument), budget) for name, argument, budget in self.parts]
         )
 
 
-_MAKERS: dict[str, Callable[[Any], Transformation]] = {
+#: Of each registered name of `parse_space`; those that are not in `_ARGUMENTS` take nothing.
+MAKERS: dict[str, Callable[[Any], Transformation]] = {
     "dup": lambda _: Duplicate(),
     "sub": lambda argument: Substitute(argument),
     "del": Delete,
@@ -332,13 +333,10 @@ def tokens(max_size: int = 5) -> st.SearchStrategy[tuple[int, ...]]:
     return st.lists(WORDS, min_size=1, max_size=max_size).map(tuple)
 
 
-_ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
-    "dup": st.none(),
+_ARGUMENTS: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(MAKERS, st.none()) | {
     "sub": st.dictionaries(WORDS, st.lists(WORDS, max_size=3), max_size=4),
     "del": st.one_of(st.none(), st.frozensets(WORDS, max_size=3)),
     "ins": st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), max_size=2),
-    "swap": st.none(),
-    "pairs": st.none(),
 }
 
 
@@ -367,9 +365,7 @@ def problems(draw: st.DrawFn) -> Problem:
     """A string of 5 to 8 words, two kinds of edits of *its* words, up to three: hundreds."""
     string = tuple(draw(st.lists(WORDS, min_size=5, max_size=8)))
     own = st.sampled_from(sorted(set(string)))
-    arguments = {
-        "dup": st.none(),
-        "swap": st.none(),
+    arguments = dict.fromkeys(MAKERS, st.none()) | {
         "sub": st.dictionaries(
             own, st.lists(WORDS, min_size=1, max_size=3, unique=True), min_size=2, max_size=4
         )
@@ -379,7 +375,6 @@ def problems(draw: st.DrawFn) -> Problem:
         ),
         "del": st.one_of(st.none(), st.frozensets(own, min_size=1, max_size=3)),
         "ins": st.lists(st.lists(WORDS, min_size=1, max_size=2).map(tuple), min_size=1, max_size=2),
-        "pairs": st.none(),
     }
     names = draw(st.lists(st.sampled_from(sorted(arguments)), min_size=2, max_size=2, unique=True))
     budgets = draw(st.sampled_from([(1, 1), (1, 2), (2, 1)]))

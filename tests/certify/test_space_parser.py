@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.certify.oracles import MAKERS
 from tl_dyck import register_transformation
 from tl_dyck.certify import (
     Delete,
@@ -43,6 +44,7 @@ def test_every_name() -> None:
         ]
     )
     assert str(space) == "dup:2,del:1,sub:3,ins:1,swap:0,pairs:2"
+    assert set(transformations.names()) == MAKERS.keys(), "add it in tests/certify/oracles.py"
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

@@ -249,6 +249,12 @@ def test_controls_score_what_they_must_on_the_whole_suite() -> None:
     assert scores["resample-ablation"]["carries"]["auroc"] >= 0.95
 
 
+def test_what_is_not_known_breaks_no_promise() -> None:
+    assert broken("needed", {"auroc": 0.7, "auroc_high": float("nan")}) is None
+    assert "0.75" in str(broken("needed", {"auroc": 0.76, "auroc_high": float("nan")}))
+    assert "0.80" in str(broken("needed", {"auroc": 0.7, "auroc_high": 0.81}))
+
+
 def test_slow_methods_answer_every_tenth_case() -> None:
     case, _ = make_case("uniform", 0, n_heads=2, n_layers=1)
     questions = [Question("needed", (0, 0))]

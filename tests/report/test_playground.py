@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cases import plain_model
+from tests.cases import UNWRITTEN, plain_model
 from tests.foreign import VOCABULARY, foreign
 from tests.report.conftest import EVIL, EVIL_BRACKETS
 from tests.report.pages import data_block, read_page, whole_page
@@ -166,7 +166,7 @@ def test_the_page_is_whole_and_shows_names_as_text(tmp_path):
         ([model_of("figure2-yao")] * 33, "1 to 32 models, not 33"),
         ([plain_model("plain", torch.float32, 30)], "'seed 0' is no Dyck model"),
         ([model_of(), model_of(task=load_task("dyck-3-4"))], "'seed 1' DyckLanguage(n_types=3"),
-        ([model_of(act_fn="gelu_fast")], "does not know the activation 'gelu_fast' of 'gpt'"),
+        ([model_of(act_fn=UNWRITTEN)], f"does not know the activation {UNWRITTEN!r} of 'gpt'"),
         ([model_of(dtype=torch.bfloat16)], "computes in torch.bfloat16"),
         ([adopted("bidirectional")], "attention_dir='bidirectional' is not supported"),
         ([adopted("one-layer", d_vocab_out=2)], "2 logits for 8 tokens, so it predicts no tokens"),

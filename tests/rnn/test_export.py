@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.cases import case, hooked_config, plain_model
+from tests.cases import UNWRITTEN, case, hooked_config, plain_model
 from tl_dyck.models import build_model, get_config
 from tl_dyck.models.hooked import HookedTransformer
 from tl_dyck.rnn import ExportMismatchError, UnsupportedModelError, export_rnn
@@ -48,7 +48,7 @@ def model_with(**fields: Any) -> HookedTransformer:
             "window_size=3.*query's position",
         ),
         ({"num_experts": 2, "experts_per_token": 1}, "blocks.0.mlp", "mixture of experts"),
-        ({"act_fn": "gelu_fast"}, "blocks.0.mlp", "act_fn='gelu_fast'"),
+        ({"act_fn": UNWRITTEN}, "blocks.0.mlp", f"act_fn={UNWRITTEN!r}"),
         ({"act_fn": "solu_ln"}, "blocks.0.mlp", "act_fn='solu_ln'"),
         ({"final_rms": True}, "ln_final", "class RMSNorm, and blocks.0.ln1 subtracts the mean"),
         ({"dtype": torch.bfloat16}, "embed.W_E", "bfloat16"),

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +15,9 @@ from typing import Any
 import pytest
 
 from tl_dyck.kit.registry import UnknownNameError
-from tl_dyck.runs import experiments, load_results, run_sweep
-from tl_dyck.runs.backends import ExecutorWorkers, backends, is_death, register_backend
+from tl_dyck.kit.workers import WorkerDiedError
+from tl_dyck.runs import execute, experiments, load_results, run_sweep
+from tl_dyck.runs.backends import ExecutorWorkers, backends, is_death, is_here, register_backend
 
 
 def cube(point: Any, seed: int, folder: Path) -> dict[str, int]:
@@ -29,6 +31,56 @@ class Executor:
         future: Future[Any] = Future()
         future.set_result(function(*given))
         return future
+
+
+class Breaks(Executor):
+    """Takes no more work once a worker was killed, as a `ProcessPoolExecutor` does."""
+
+    broken = False
+
+    def submit(self, function: Any, *given: Any) -> Future[Any]:
+        if self.broken:
+            raise BrokenProcessPool
+        try:
+            return super().submit(function, *given)
+        except KeyboardInterrupt:
+            self.broken, future = True, Future[Any]()
+            future.set_exception(BrokenProcessPool("a process was terminated abruptly"))
+            return future
+
+
+def killed_once(point: Any, seed: int, folder: Path) -> dict[str, int]:
+    if seed == 1 and not (folder.parent / "died").exists():
+        (folder.parent / "died").touch()
+        raise KeyboardInterrupt
+    return cube(point, seed, folder)
+
+
+@pytest.fixture
+def breaking() -> Iterator[Any]:
+    """To be called with whether a broken executor is made again."""
+
+    def register(again: bool) -> None:
+        @register_backend("breaking")
+        @contextmanager
+        def opened(n_jobs: int | None, address: str | None) -> Iterator[ExecutorWorkers]:
+            yield ExecutorWorkers(Breaks(), 2, Breaks if again else None)
+
+        opened.deaths = ("BrokenProcessPool",)  # type: ignore[attr-defined]
+
+    yield register
+    backends.unregister("breaking")
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_an_executor_that_breaks(breaking: Any, tmp_path: Path, again: bool) -> None:
+    breaking(again)
+    how: dict[str, Any] = {"experiment": killed_once, "progress": False, "backend": "breaking"}
+    if not again:
+        with pytest.raises(WorkerDiedError, match="takes no more work; what is done is kept"):
+            run_sweep({"seeds": 5}, tmp_path, **how)
+    assert run_sweep({"seeds": 5}, tmp_path, **how).counts["done"] == 5
+    assert load_results(tmp_path)["cube"].tolist() == [0, 1, 8, 27, 64]
 
 
 @pytest.fixture
@@ -76,6 +128,17 @@ def test_what_says_that_a_worker_died(
     at_once: list[Any], backend: str, name: str, died: bool
 ) -> None:
     assert is_death(backend, type(name, (Exception,), {})()) is died
+
+
+def test_which_are_of_this_machine(at_once: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [is_here(name) for name in ("loky", "dask", "at-once")] == [True, False, False]
+    monkeypatch.setattr(backends.get("at-once"), "here", True, raising=False)
+    assert is_here("at-once")
+    # so whatever asks for "this machine" asks the backend: models on a GPU have one worker
+    what: Any = SimpleNamespace(device="cuda")
+    monkeypatch.setattr(execute, "default_jobs", lambda device: 1)
+    assert execute._processes(None, "at-once", None, what) == 1
+    assert execute._processes(None, "dask", None, what) is None
 
 
 class Submitted:

@@ -47,7 +47,7 @@ class Resources:
         deletable: tokens that "del" may drop; None with "del" is an error, an empty collection
             means none.
         insertions: strings of tokens, for "ins".
-        language: for "pairs".
+        language: for "pairs" and others that read brackets.
         protected: tokens that "dup" never repeats.
         others: anything that third-party transformations ask for by name.
     """
@@ -70,9 +70,11 @@ class Resources:
             raise unknown_name("field", field, known)
         value = getattr(self, field)
         if value is None:
-            raise SpaceError(
+            error = SpaceError(
                 f"transformation {name!r} needs {field}; pass {field}=… along with the text."
             )
+            error.missing = name, field
+            raise error
         return value
 
 
@@ -128,8 +130,7 @@ def parse_space(text: str, **resources: Any) -> PerturbationSpace:
     """Read a space from its text form: names with budgets, separated by commas.
 
     Args:
-        text: ``name:budget,name:budget,…`` with the names dup, del, sub, ins, swap, pairs, or
-            registered ones.
+        text: ``name:budget,name:budget,…`` with names of `transformations`.
         resources: see `Resources`.
 
     Raises:

@@ -47,7 +47,14 @@ Rewrite = tuple[int, tuple[int, ...]]
 
 
 class SpaceError(DyckError, ValueError):
-    """A perturbation space that makes no sense: a bad budget, a rewriting past the string's end."""
+    """A perturbation space that makes no sense: a bad budget, a rewriting past the string's end.
+
+    Attributes:
+        missing: where data is missing, the name of the transformation and of the field of
+            `Resources` that it needs.
+    """
+
+    missing: tuple[str, str] | None = None
 
 
 class Transformation(abc.ABC):

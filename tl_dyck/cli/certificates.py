@@ -10,6 +10,7 @@ from tl_dyck.certify import (
     STOP_WORDS,
     CertifyError,
     PerturbationSpace,
+    SpaceError,
     Symbols,
     load_synonyms,
     parse_space,
@@ -21,18 +22,13 @@ from tl_dyck.language import DyckLanguage, DyckStringError
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, export_rnn, load_rnn
 from tl_dyck.rnn.artefact import FILES
 
-#: What a transformation needs, and what to do where it is missing.
-_NEEDS = {
-    "sub": (
-        "substitutes",
-        "synonyms: give --synonyms FILE, a JSON object from word to list of words",
-    ),
-    "ins": ("insertions", "strings to insert: give --insert TEXTS, separated by commas"),
-    "pairs": (
-        "language",
-        "the bracket language, which this RNN does not carry (only those with a depth counter "
-        "do); certify the model's own folder instead of the exported one",
-    ),
+#: What to do where data is missing that a transformation needs, by the field of `Resources`.
+_MISSING = {
+    "substitutes": "synonyms: give --synonyms FILE, a JSON object from word to list of words",
+    "deletable": "words that may go: give --delete WORDS, or all with --delete '*'",
+    "insertions": "strings to insert: give --insert TEXTS, separated by commas",
+    "language": "the bracket language, which this RNN does not carry (only those with a depth "
+    "counter do); certify the model's own folder instead of the exported one",
 }
 
 
@@ -101,7 +97,7 @@ def _logit(symbols: Symbols, target: str) -> int:
 def read_space(
     edits: EditOptions, config: RNNConfig, language: DyckLanguage | None
 ) -> PerturbationSpace:
-    """A space of edits, with what its text cannot say; only what it asks for is looked up.
+    """A space of edits, with what its text cannot say: what options give, or "del" looks up.
 
     Raises:
         CertifyError, SpaceError: a space that cannot be, or something that it needs is missing.
@@ -109,18 +105,21 @@ def read_space(
     # "pairs:2" by its name
     named = {part.partition(":")[0].strip() for part in edits.space.split(",")}
     found: dict[str, Any] = {"language": language}
-    if "sub" in named and edits.synonyms is not None:
+    if edits.synonyms is not None:
         synonyms = load_synonyms(edits.synonyms)
         found["substitutes"] = substitution_table(synonyms, _alphabet(config), edits.k)
-    if "del" in named:
+    if "del" in named or edits.delete is not None:
         found["deletable"] = _deletable(config, edits.delete)
-    if "ins" in named and edits.insert is not None:
+    if edits.insert is not None:
         texts = [each for each in edits.insert.split(",") if each.strip()]
         found["insertions"] = [config.read(each, prepend_bos=False) for each in texts]
-    for name, (resource, what) in _NEEDS.items():
-        if name in named and found.get(resource) is None:
-            raise CertifyError(f'"{name}" needs {what}.')
-    return parse_space(edits.space, **found)
+    try:
+        return parse_space(edits.space, **found)
+    except SpaceError as error:
+        name, field = error.missing or ("", "")
+        if field not in _MISSING:
+            raise
+        raise CertifyError(f'"{name}" needs {_MISSING[field]}.') from error
 
 
 def _deletable(config: RNNConfig, words: str | None) -> list[int]:

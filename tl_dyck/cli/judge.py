@@ -160,11 +160,12 @@ def _source(asked: Suite | None, path: Path | None, runs: Runs, public: bool) ->
     """
     from tl_dyck.judge import public as files
     from tl_dyck.kit.files import CorruptFileError, ensure_folder
+    from tl_dyck.runs.backends import is_here
 
     if path is not None:
         return files.open_suite(path)
     assert asked is not None  # one of the two is
-    if not public or runs.backend != "loky":
+    if not public or not is_here(runs.backend):
         return asked
     if (found := files.shipped(asked)) is not None:
         return found

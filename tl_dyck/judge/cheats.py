@@ -53,13 +53,16 @@ def promised(column: str) -> Promise | None:
 
 
 def broken(column: str, known: Mapping[str, Any]) -> str | None:
-    """Where "auroc" and "auroc_high" are above what is promised of a column, in words, or None."""
+    """Where "auroc" or "auroc_high" is above what is promised of a column, in words, or None.
+
+    NaN, of what is not known, is above nothing.
+    """
     most = promised(column)
-    if most is None or (known["auroc"] <= most.auroc and known["auroc_high"] <= most.high):
-        return None
-    if known["auroc"] > most.auroc:
+    if most is not None and known["auroc"] > most.auroc:
         return f"{most.auroc:.2f} is promised"
-    return f"an interval that ends at {most.high:.2f} is promised"
+    if most is not None and known["auroc_high"] > most.high:
+        return f"an interval that ends at {most.high:.2f} is promised"
+    return None
 
 
 @torch.no_grad()

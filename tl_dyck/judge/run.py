@@ -28,6 +28,7 @@ from tl_dyck.kit.records import TableColumns, read_table, write_tables
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.kit.screen import busy
 from tl_dyck.runs.analysis import Analysis, of_each
+from tl_dyck.runs.backends import is_here
 from tl_dyck.runs.execute import RunOptions, run_sweep
 from tl_dyck.runs.spec import Point, Sweep
 
@@ -306,7 +307,7 @@ def judge_methods(
     source: dict[str, str] = {}
     if not isinstance(suite, SuiteFile):
         suite = named_suite(suite)
-        if how.get("backend", "loky") == "loky":  # elsewhere the package may lie elsewhere
+        if is_here(how.get("backend", "loky")):  # elsewhere the package may lie elsewhere
             suite = shipped(suite) or suite
     if isinstance(suite, SuiteFile):
         source, suite = {"file": str(suite.path), "digest": suite.digest}, suite.suite

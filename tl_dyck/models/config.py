@@ -104,10 +104,10 @@ class DyckTransformerConfig(HookedTransformerConfig):
             (Eq. 20), "yao" (Eq. 21).
         block: "gpt" (pre-LN, as HookedTransformer has it), "eq6" (Eq. 6), "eq49" (Eq. 49, LayerNorm
             around the sum), "bare" (attention only, no residual).
-        position: what W_pos holds: "none" (zeros), "linear" (i / t_max in the last coordinate),
-            "sinusoidal"; fixed, or "learned".
+        position: what W_pos holds: one of `tl_dyck.models.embeddings.FIXED_POSITIONS`, as "none"
+            (zeros) or "linear" (i / t_max in the last coordinate), or "learned".
         attention: "softmax", or "uniform": query and key weights are zero and stay zero.
-        t_max: T_max of the linear position encoding, in tokens.
+        t_max: T_max of position encodings, in tokens.
         ln_c: the constant C of LN_C (Eq. 7), for "eq6" and "eq49".
         mlp: whether "gpt" blocks have one; else the model is attention-only.
         layer_norm: whether "gpt" blocks have LayerNorms, and the unembedding.

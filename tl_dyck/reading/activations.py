@@ -1,7 +1,8 @@
 """Activations by their formula, and by TransformerLens' names.
 
-Knows: all that is known of an activation, in one record. To add one, add a record; who needs a
-field that it lacks refuses the activation by name.
+Knows: all that is known of an activation, in one record. To add one, add a record to `ACTIVATIONS`;
+who needs a field that it lacks refuses the activation by name. `tests/reading/test_activations.py`
+wants its formula a second time, in `TRUE`.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ class Activation:
         formula: φ, elementwise.
         lowest_at: where φ, which first falls and then rises, is lowest, to 1e-9. Certificates take
             φ for monotone on either side.
-        is_piecewise_linear: whether φ is made of two lines that meet at 0: then it is computed
-            without rounding, and `lowest_at` is not asked for.
-        curvature: a bound of the size of φ'', off the corner if there is one.
+        is_piecewise_linear: whether φ is made of two lines that meet at 0, of whatever slopes; then
+            `lowest_at` is not asked for. No other φ may have a corner.
+        curvature: a bound of the size of φ'', off the corner of two lines.
         steepest: a bound of the size of φ'.
+        rounding: r, where φ(0) = 0 and `formula` is off by r u |x| at most, in double and single
+            precision, u = 2⁻⁵³ or 2⁻²⁴. A φ with φ(0) ≠ 0, as softplus, has none.
         onnx: adds φ(x) to an ONNX graph.
         javascript: φ(x) as an expression, which may call ``erf``.
     """
@@ -49,6 +52,7 @@ class Activation:
     is_piecewise_linear: bool = False
     curvature: float | None = None
     steepest: float | None = None
+    rounding: float | None = None
     onnx: Callable[[Op, str], str] | None = None
     javascript: str | None = None
 
@@ -88,6 +92,11 @@ def _gelu_new_in_onnx(op: Op, x: str) -> str:
     return op("Mul", op("Mul", x, 0.5), op("Add", inner, 1.0))
 
 
+# Of x times something in [0, 1], computed from erf, tanh or exp. The longest is GELU: erf is off by
+# 8 u of 1 (4 ulp), its argument by 1 u, the sum by 2 u; halved, and times x, 6.5 u |x|. tanh and
+# exp take 11 u at most.
+_ROUNDING = 16.0
+
 #: "gelu" is the form with erf, x (1 + erf(x / √2)) / 2; "gelu_new" that of GPT-2,
 #: x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2.
 ACTIVATIONS: dict[str, Activation] = {
@@ -99,6 +108,7 @@ ACTIVATIONS: dict[str, Activation] = {
             is_piecewise_linear=True,
             curvature=0.0,
             steepest=1.0,
+            rounding=0.0,
             onnx=lambda op, x: op("Relu", x),
             javascript="Math.max(x, 0)",
         ),
@@ -108,6 +118,7 @@ ACTIVATIONS: dict[str, Activation] = {
             lowest_at=-0.7517915246935645,
             curvature=0.8,  # √(2/π), at 0
             steepest=1.13,  # 1.1290, at √2
+            rounding=_ROUNDING,
             onnx=_gelu_in_onnx,
             javascript="0.5 * x * (1 + erf(x / Math.SQRT2))",
         ),
@@ -117,6 +128,7 @@ ACTIVATIONS: dict[str, Activation] = {
             lowest_at=-0.7524614220710163,
             curvature=0.8,  # √(2/π), at 0
             steepest=1.13,
+            rounding=_ROUNDING,
             onnx=_gelu_new_in_onnx,
             javascript="0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * "
             "(x + 0.044715 * x ** 3)))",
@@ -127,6 +139,7 @@ ACTIVATIONS: dict[str, Activation] = {
             lowest_at=-1.2784645427610738,
             curvature=0.51,  # 1/2, at 0
             steepest=1.1,  # 1.0998, at 2.4
+            rounding=_ROUNDING,
             onnx=_silu_in_onnx,
             javascript="x / (1 + Math.exp(-x))",
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tl_dyck.estimates import Estimate, ends_text, interval_words
+from tl_dyck.estimates import Estimate, ends_text, interval_words, place_of
 from tl_dyck.report.accuracy import again_of, intervals_of
 from tl_dyck.report.commands import report_command, seed_text, study_commands
 from tl_dyck.report.figures import figures, is_one_layer
@@ -172,8 +172,8 @@ def _reference(facts: Mapping[str, float], mean: float | None) -> str:
     """The reference models' mean, and whether it is where other seeds may be."""
     if mean is None:
         return "–"
-    inside = facts["again_low"] <= mean <= facts["again_high"]
-    return f"{mean:.4g}, {'inside' if inside else 'outside'}"
+    place = place_of(mean, facts["again_low"], facts["again_high"])
+    return f"{mean:.4g}" + (f", {place}" if place != "not known" else "")
 
 
 def run_table(study: Study) -> list[Html | None]:

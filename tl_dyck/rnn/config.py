@@ -65,8 +65,8 @@ class RNNConfig(Configuration):
             "position": the index of the token just read. "depth": #opens - #closes after it,
             unclamped. "position+depth": both, in one integer.
         d_mlp: hidden width of the MLP; None if there is none.
-        act_fn: activation of the MLP ("relu", "gelu", "gelu_new", "silu"); None exactly if there is
-            no MLP.
+        act_fn: activation of the MLP, one of `tl_dyck.reading.activations.ACTIVATIONS`; None
+            exactly if there is no MLP.
         ln1: norm before the attention. "ln" has a scale and a bias, "lnpre" has neither.
         ln_c: the constant C of Eq. 6's LN_C(x) = P x / max(|P x|, C), applied to the attention's
             output before the residual is added (P subtracts the mean); None if there is no such

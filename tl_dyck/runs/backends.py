@@ -10,7 +10,7 @@ import logging
 import pickle
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import BrokenExecutor, Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +20,13 @@ from tl_dyck.kit.check import check_integer
 from tl_dyck.kit.errors import needed
 from tl_dyck.kit.processes import Sent
 from tl_dyck.kit.registry import Registry
-from tl_dyck.kit.workers import Workers, check_jobs, workers_here
+from tl_dyck.kit.workers import WorkerDiedError, Workers, check_jobs, workers_here
 from tl_dyck.runs.spec import SweepError
 
 #: A backend is a context manager of the number of workers that is asked for (None: as many as
 #: may be) and of a scheduler's address (None: there is none yet); it gives `Workers`. Its attribute
-#: ``deaths``, if it has one, names the errors which say that a worker died with its work.
+#: ``deaths``, if it has one, names the errors which say that a worker died with its work, and
+#: ``here`` is True if its workers are processes of this machine.
 Backend = Callable[[int | None, str | None], AbstractContextManager[Workers]]
 
 backends: Registry[Backend] = Registry("backend", "tl_dyck.backends")
@@ -58,18 +59,26 @@ def is_death(backend: str, error: Exception) -> bool:
     return type(error).__name__ in getattr(backends.get(backend), "deaths", ())
 
 
+def is_here(backend: str) -> bool:
+    """Whether a backend's workers are processes of this machine, as far as it says."""
+    return bool(getattr(backends.get(backend), "here", False))
+
+
 @final
-@dataclass(frozen=True)
+@dataclass
 class ExecutorWorkers:
     """`Workers` of whatever has a method ``submit`` as executors of `concurrent.futures` have.
 
     Attributes:
         executor: takes functions and arguments that can be pickled, and returns futures.
         size: how many calls it makes at a time.
+        anew: makes another executor, where one takes no more work once a worker was killed, as a
+            `ProcessPoolExecutor`; without it a sweep ends there with a `WorkerDiedError`.
     """
 
     executor: Any
     size: int
+    anew: Callable[[], Any] | None = None
 
     @property
     def ahead(self) -> int:
@@ -82,7 +91,15 @@ class ExecutorWorkers:
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Have it called."""
-        future: Future[Any] = self.executor.submit(function, *arguments)
+        try:
+            future: Future[Any] = self.executor.submit(function, *arguments)
+        except BrokenExecutor as error:  # since the last call
+            if self.anew is None:
+                raise WorkerDiedError(
+                    f"a worker was killed, and its executor takes no more work; {_KEPT}"
+                ) from error
+            self.executor = self.anew()
+            future = self.executor.submit(function, *arguments)
         return future
 
     def look(self) -> None:
@@ -92,10 +109,11 @@ class ExecutorWorkers:
 @final
 @dataclass(frozen=True)
 class _Ours:
-    """A backend with the errors of its library."""
+    """A backend with the errors of its library, and whether its workers are of this machine."""
 
     open: Callable[[int | None, str | None], AbstractContextManager[Workers]]
     deaths: tuple[str, ...]
+    here: bool
 
     def __call__(self, n_jobs: int | None, address: str | None) -> AbstractContextManager[Workers]:
         return self.open(n_jobs, address)
@@ -238,6 +256,6 @@ def _dask(address: str | None, n_workers: int | None) -> Iterator[_Dask]:
             log.setLevel(level)
 
 
-_HERE = _Ours(_here, ("BrokenProcessPool", "TerminatedWorkerError"))
+_HERE = _Ours(_here, ("BrokenProcessPool", "TerminatedWorkerError"), here=True)
 backends.include("loky", _HERE, "Processes of this machine.")
-backends.include("dask", _Ours(_cluster, ("KilledWorker",)), "A dask cluster.")
+backends.include("dask", _Ours(_cluster, ("KilledWorker",), here=False), "A dask cluster.")

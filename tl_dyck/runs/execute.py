@@ -14,7 +14,7 @@ from tl_dyck.kit.check import check_integer
 from tl_dyck.kit.environment import default_jobs
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.workers import WorkerDiedError, Workers, check_jobs, each_done
-from tl_dyck.runs.backends import backends, is_death, open_workers
+from tl_dyck.runs.backends import backends, is_death, is_here, open_workers
 from tl_dyck.runs.experiments import Experiment, PackedJob, as_experiment
 from tl_dyck.runs.progress import SweepProgress
 from tl_dyck.runs.spec import Point, Sweep, SweepError
@@ -150,7 +150,7 @@ def _processes(
     """How many workers are asked for; None for as many as there may be."""
     if n_jobs is not None:  # of a cluster, more than this machine has
         return check_integer("n_jobs", n_jobs, 1) if address else check_jobs(n_jobs)
-    if backend == "loky" and hasattr(what, "device"):
+    if is_here(backend) and hasattr(what, "device"):
         return default_jobs(what.device)
     return None
 

@@ -15,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from tl_dyck.intervals import Estimate
+from tl_dyck.estimates import Estimate, place_of
 from tl_dyck.kit.errors import DyckError
 
 #: What can become of a claim, and what it means.
@@ -307,7 +307,7 @@ def _outcome(rule: Rule, measured: Measured, distance: float, corrected: float) 
     if math.isnan(found.low):
         return "undecided"
     if rule.kind == "holds":
-        inside = found.low <= rule.limits(measured.unit)[0] <= found.high
+        inside = place_of(rule.limits(measured.unit)[0], found.low, found.high) == "inside"
     elif corrected < _FAMILY_LEVEL:
         inside = distance > 0
     else:
@@ -322,7 +322,7 @@ def _verdict(rule: Rule, measured: Measured, outcome: str) -> tuple[str, str]:
         return "post hoc", rule.post_hoc
     if outcome == "reproduced" and rule.weak:
         return "weak", rule.weak
-    if outcome == "reproduced" and rule.absent and not found.low <= 0 <= found.high:
+    if outcome == "reproduced" and rule.absent and place_of(0, found.low, found.high) == "outside":
         return "weak", "it is there, since the interval is without 0, if smaller than would matter"
     return outcome, ""
 

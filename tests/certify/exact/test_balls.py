@@ -18,6 +18,7 @@ from tl_dyck.certify.exact.balls import (
     length,
     unit_norm,
 )
+from tl_dyck.reading.activations import ACTIVATIONS
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False, allow_subnormal=False)
 
@@ -104,7 +105,7 @@ def test_wide_balls_hold_what_any_of_their_points_gives(
 
 @settings(max_examples=60)
 @given(low=st.floats(-9, 9), width=st.sampled_from([0.0, 1e-12, 0.01, 1.0, 20.0]))
-@pytest.mark.parametrize("name", ["relu", "gelu", "gelu_new", "silu"])
+@pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_hold_their_values(name: str, low: float, width: float) -> None:
     ball = activation(Ball.between(np.array([low]), np.array([low + width])), name)
     values = apply_activation(name, np.linspace(low, low + width, 201))

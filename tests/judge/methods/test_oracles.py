@@ -32,7 +32,8 @@ PAIRS = [
 
 
 def test_every_method_has_an_oracle() -> None:
-    assert set(ORACLES) == OWN - CONTROLS
+    where = "the oracle of a method is a row of ORACLES in tests/judge/methods/table.py"
+    assert set(ORACLES) == OWN - CONTROLS, where
 
 
 @pytest.mark.filterwarnings("ignore")  # of packages, where they are installed

@@ -178,23 +178,20 @@ def activation(x: Ball, name: str) -> Ball:
     low, high = x.low, x.high
     at_low, at_high = apply_activation(name, low), apply_activation(name, high)
     bottom, top = np.minimum(at_low, at_high), np.maximum(at_low, at_high)
-    sharp = ACTIVATIONS[name].is_piecewise_linear
-    if not sharp:
-        turn = ACTIVATIONS[name].known("lowest_at")
-        # the minimum's place is known to 1e-9, and its value, second order in that, to the last
-        # digit
-        inside = (low <= turn + 1e-9) & (high >= turn - 1e-9)
-        bottom = np.where(
-            inside, np.minimum(bottom, apply_activation(name, np.array([turn]))[0]), bottom
-        )
+    known = ACTIVATIONS[name]
+    sharp = known.is_piecewise_linear
+    # of two lines the lowest point, or the highest, may be where they meet
+    turn = 0.0 if sharp else known.known("lowest_at")
+    # the minimum's place is known to 1e-9, and its value, second order in that, to the last digit
+    room = 0.0 if sharp else 1e-9
+    inside = (low <= turn + room) & (high >= turn - room)
+    at_turn = apply_activation(name, np.array([turn]))[0]
+    bottom = np.where(inside, np.minimum(bottom, at_turn), bottom)
+    if sharp:
+        top = np.where(inside, np.maximum(top, at_turn), top)
     ball = Ball.between(bottom, top)
-    # The longest is GELU: erf is off by 8 u of 1 (4 ulp), its argument by 1 u, the sum by 2 u;
-    # halved, and times x, 6.5 u |x|. tanh and exp take 11 u at most; 16 u are allowed for.
-    # each is x times something in [0, 1], computed from exp, erf or tanh
-    return Ball(
-        ball.mid,
-        _outward(ball.rad + (0 if sharp else 16 * UNIT) * np.maximum(abs(low), abs(high))),
-    )
+    lost = known.known("rounding") * UNIT * np.maximum(abs(low), abs(high))
+    return Ball(ball.mid, _outward(ball.rad + lost))
 
 
 def apply_activation(name: str, x: Array) -> Array:

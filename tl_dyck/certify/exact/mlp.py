@@ -37,26 +37,22 @@ def activation_lines(name: str, low: Array, high: Array, centre: Array) -> Activ
     """Find lines for the activation `name` on [low, high], elementwise.
 
     For a given slope α the best line below is α p + min (φ(p) - α p). The minimum is taken over a
-    grid (and 0, where ReLU bends); between grid points a function with |φ''| ≤ c falls at most c
-    h²/8 below the lower of its neighbours, h their distance. Two slopes are tried, the chord's and
-    the tangent's at the centre; the line that is better halfway between the centre and the middle
-    of the interval is kept. Any choice is sound.
+    grid (and 0, where two lines meet); between grid points a function with |φ''| ≤ c falls at most
+    c h²/8 below the lower of its neighbours, h their distance. Two slopes are tried, the chord's
+    and the tangent's at the centre; the line that is better halfway between the centre and the
+    middle of the interval is kept. Any choice is sound.
     """
     centre = np.clip(centre, low, high)
-    # [points, I, m]: a grid; for a ReLU its ends and its bend, between which it is linear
-    weights = np.array([0.0, 1.0]) if name == "relu" else np.linspace(0, 1, _POINTS)
+    known = ACTIVATIONS[name]
+    # [points, I, m]: a grid; of two lines its ends and their corner, between which it is linear
+    weights = np.linspace(0, 1, 2 if known.is_piecewise_linear else _POINTS)
     grid = low + weights.reshape(-1, 1, 1) * (high - low)
     # 0, or where 0 would be, if the interval lies on one side of it
-    if name == "relu":
+    if known.is_piecewise_linear:
         grid = np.concatenate([grid, np.clip(0.0, low, high)[None]])
     phi = apply_activation(name, grid)
     # how far φ can fall below the lower of two neighbours on the grid: c h²/8
-    bend = (
-        ACTIVATIONS[name].known("curvature")
-        / 8
-        * ((high - low) / max(1, _POINTS - 1)) ** 2
-        * (1 + 1e-6)
-    )
+    bend = known.known("curvature") / 8 * ((high - low) / (len(weights) - 1)) ** 2 * (1 + 1e-6)
     step = 1e-5
     # slopes may be rounded as they like: the rest is computed for the slope that is used
     tangent = (apply_activation(name, centre + step) - apply_activation(name, centre - step)) / (
@@ -69,16 +65,17 @@ def activation_lines(name: str, low: Array, high: Array, centre: Array) -> Activ
     )
     judge = (centre + (low + high) / 2) / 2
     size = np.maximum(abs(low), abs(high))
+    # With |φ| ≤ s |p|, s the steepest slope, in u |p|: r of φ; |slope| of the product; s + |slope|
+    # of the difference, of each of two subtractions below, and twice of the grid's end, which
+    # rounding may leave short of `high`: r + 5 s + 6 |slope|, at most (r + 7 s) (1 + |slope|) for
+    # s ≥ 1
+    lost = (known.known("rounding") + 7 * max(1.0, known.known("steepest"))) * UNIT * size
     best: list[tuple[Array, Array]] = []
     for sign in (1.0, -1.0):  # below, then above: a line above φ is one below -φ, negated
         lines = []
         for slope in (chord, tangent):
-            # sign (φ - slope p) ≥ its least value on the grid - bend; φ is right to 16 u |p|, and
-            # so is the subtraction
-            # 16 u of φ; 1 u each of product, difference, and the two subtractions below;
-            # and 2 u for the grid's end, which rounding may leave short of `high`: 21.3 u,
-            # slopes of φ being below 1.13
-            slack = 24 * UNIT * (1 + abs(slope)) * size + 1e-300
+            # sign (φ - slope p) ≥ its least value on the grid - bend
+            slack = lost * (1 + abs(slope)) + 1e-300
             rest = (sign * (phi - slope * grid)).min(0) - bend - slack
             lines.append((slope, sign * rest))
         at_judge = [sign * (slope * judge + rest) for slope, rest in lines]
@@ -88,7 +85,7 @@ def activation_lines(name: str, low: Array, high: Array, centre: Array) -> Activ
             (np.where(first, lines[0][0], lines[1][0]), np.where(first, lines[0][1], lines[1][1]))
         )
     # the same without a slope, and φ may turn between two points of the grid
-    slack = 24 * UNIT * size + 1e-300 + bend
+    slack = lost + 1e-300 + bend
     return ActivationLines(*best[0], *best[1], phi.min(0) - slack, phi.max(0) + slack)
 
 
@@ -121,8 +118,9 @@ class Mlp(Stage):
 
     def _hidden(self) -> tuple[Array, Array, Array]:
         """Ranges of the hidden layer, and its values at the centre."""
-        # a ReLU of known sign is linear; how large it is matters to norms alone
-        signs = self.name == "relu" and self.network.config.ln_final is None
+        # of known sign it is linear; how large it is matters to norms alone
+        straight = ACTIVATIONS[self.name].is_piecewise_linear
+        signs = straight and self.network.config.ln_final is None
         low, high, centre = self._pre("in", signs=signs)
         self.pre_size = np.maximum(abs(low), abs(high))[:, None]
         self.lines = activation_lines(self.name, low, high, centre)

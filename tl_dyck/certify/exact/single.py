@@ -7,7 +7,7 @@ balls. With u = 2⁻²⁴, and γ_n of it, n the number of terms:
 
 - v W + b in single precision moves e to e ‖W‖₂ + γ (|v| ‖W‖_F + |b|);
 - a norm P v / √(|P v|²/d + eps) moves e to e / σ, σ its least divisor near v, plus u √d;
-- an activation moves e to e times the largest |φ'|, plus 16 u |v|.
+- an activation moves e to e times the largest |φ'|, plus r u |v|, r its `rounding`.
 
 Knows: how errors of vectors grow along the readout, in single precision.
 """
@@ -78,9 +78,8 @@ class Rounded(NamedTuple):
     def activated(self, name: str) -> Rounded:
         """φ(v), elementwise."""
         mid: Singles = ACTIVATIONS[name](torch.from_numpy(self.mid)).numpy()
-        return Rounded(
-            mid, self.error * ACTIVATIONS[name].known("steepest") + 16 * SINGLE * self.length
-        )
+        steepest, rounding = (ACTIVATIONS[name].known(each) for each in ("steepest", "rounding"))
+        return Rounded(mid, self.error * steepest + rounding * SINGLE * self.length)
 
 
 @final
