@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torch._dynamo  # what the first optimiser of a process loads, and leaves changed
 from torch.nn import functional
 
 from tl_dyck.judge import (
@@ -336,3 +337,14 @@ def test_what_an_import_leaves_behind_is_no_methods_doing(
     finally:
         sys.modules.pop("a_package_of_somebody", None)
     assert not {"OF_IMPORT", "OF_METHOD"} & {*os.environ}
+
+
+def test_a_part_of_numpy_may_be_loaded_and_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy loads parts of itself when they are asked for, and cannot load one a second time."""
+    monkeypatch.delattr(np, "fft", raising=False)
+    with left_alone("who loads it", frozenset()):
+        np.fft = sys.modules["numpy.fft"]
+    assert np.fft is sys.modules["numpy.fft"]
+    with pytest.raises(JudgeError, match="attributes of numpy"), left_alone("who", frozenset()):
+        np.fft = random
+    assert np.fft is sys.modules["numpy.fft"]
