@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torch._dynamo  # what the first optimiser of a process loads, and leaves changed
 from torch.nn import functional
 
 from tl_dyck.judge import (
@@ -310,3 +311,40 @@ def test_prefixes_that_a_method_spoils_are_its_own() -> None:
     before = taken.clone()
     taken.zero_()
     assert torch.equal(all_prefixes(language, 5), before)
+
+
+@pytest.mark.parametrize("itself", [False, True])
+def test_what_an_import_leaves_behind_is_no_methods_doing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, itself: bool
+) -> None:
+    """Packages change settings when they are first imported; who does so himself is refused."""
+    (tmp_path / "a_package_of_somebody.py").write_text("import os\nos.environ['OF_IMPORT'] = '1'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def lazy(case: Any, questions: Any) -> list[float]:
+        import a_package_of_somebody  # noqa: F401
+
+        if itself:
+            os.environ["OF_METHOD"] = "1"
+        return [1.0 for _ in questions]
+
+    try:
+        if itself:
+            with pytest.raises(JudgeError, match=r"left os\.environ changed"):
+                judge(lazy, SUITE)
+        else:
+            assert (judge(lazy, SUITE)["answered"] == 1).all()
+    finally:
+        sys.modules.pop("a_package_of_somebody", None)
+    assert not {"OF_IMPORT", "OF_METHOD"} & {*os.environ}
+
+
+def test_a_part_of_numpy_may_be_loaded_and_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy loads parts of itself when they are asked for, and cannot load one a second time."""
+    monkeypatch.delattr(np, "fft", raising=False)
+    with left_alone("who loads it", frozenset()):
+        np.fft = sys.modules["numpy.fft"]
+    assert np.fft is sys.modules["numpy.fft"]
+    with pytest.raises(JudgeError, match="attributes of numpy"), left_alone("who", frozenset()):
+        np.fft = random
+    assert np.fft is sys.modules["numpy.fft"]

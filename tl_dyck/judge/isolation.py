@@ -139,6 +139,11 @@ def seeded(*what: str) -> Iterator[None]:
         random.setstate(before[2])
 
 
+@final
+class LeftChangedError(JudgeError):
+    """A method changed what belongs to the whole process; it has been put back."""
+
+
 @contextlib.contextmanager
 def left_alone(who: str, classes: frozenset[type]) -> Iterator[None]:
     """What belongs to the process is as before when this ends.
@@ -148,7 +153,7 @@ def left_alone(who: str, classes: frozenset[type]) -> Iterator[None]:
         classes: of modules, whose attributes are watched too.
 
     Raises:
-        JudgeError: it was left changed; it has been put back.
+        LeftChangedError: it was left changed; it has been put back.
     """
     before = [(each, each.get()) for each in _watched(classes)]
     changed = []
@@ -160,7 +165,7 @@ def left_alone(who: str, classes: frozenset[type]) -> Iterator[None]:
                 each.put_back(value)
                 changed.append(each.name)
     if changed:
-        raise JudgeError(
+        raise LeftChangedError(
             f"{who} left {' and '.join(changed)} changed, which would change what others are scored"
             "; it has been put back: let the method put back what it changes"
         )
@@ -333,13 +338,21 @@ _ABSENT = object()
 def _attributes(owner: Any, names: tuple[str, ...] | None = None) -> _Watched:
     """The attributes of a class or module; of those names, or all that there are."""
 
+    def part(name: str) -> Any:
+        # NumPy and torch load parts of themselves when they are asked for: that is no change
+        return sys.modules.get(f"{owner.__name__}.{name}", _ABSENT)
+
     def get() -> dict[str, Any]:
         found = vars(owner)
-        return dict(found) if names is None else {name: found.get(name, _ABSENT) for name in names}
+        if names is None:
+            return dict(found)
+        values = {name: found.get(name, _ABSENT) for name in names}
+        return {name: _ABSENT if x is part(name) else x for name, x in values.items()}
 
     def put_back(was: Mapping[str, Any]) -> None:
         for name in {*get()} | {*was}:
             now, before = vars(owner).get(name, _ABSENT), was.get(name, _ABSENT)
+            before = part(name) if before is _ABSENT else before
             if before is _ABSENT and now is not _ABSENT:
                 delattr(owner, name)
             elif now is not before:
