@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, final
 LEVEL = 0.95  # of all intervals that say no other
 
 
-class Kind(NamedTuple):
+class IntervalKind(NamedTuple):
     """A kind of intervals: how one is called, what is said behind it, and over which units it is.
 
     Attributes:
@@ -28,11 +28,11 @@ class Kind(NamedTuple):
 
 #: Kinds of intervals.
 KINDS = {
-    "t": Kind("t interval", ", corrected for skewness"),
-    "bootstrap": Kind("bootstrap interval"),
-    "exact": Kind("interval", " (exact: Clopper and Pearson)"),
-    "simulated": Kind("range", " of what was simulated", over=""),
-    "": Kind("interval"),
+    "t": IntervalKind("t interval", ", corrected for skewness"),
+    "bootstrap": IntervalKind("bootstrap interval"),
+    "exact": IntervalKind("interval", " (exact: Clopper and Pearson)"),
+    "simulated": IntervalKind("range", " of what was simulated", over=""),
+    "": IntervalKind("interval"),
 }
 
 #: No interval covers the mean of every law. Of numbers as skewed as lognormal ones (σ = 1), 2 to 40

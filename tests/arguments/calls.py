@@ -607,12 +607,17 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
         "task": task,
         "tokens": tokens,
     },
+    "judge.Case.place": {"right": lambda: torch.tensor([[-1, 1]])},
+    "judge.Case.difference": {
+        "logits": lambda: torch.zeros(1, 2, 5),
+        "right": lambda: torch.tensor([[-1, 1]]),
+    },
     "judge.Case.forward": {
         "embeddings": lambda: torch.zeros(1, 2, case()[0].model.cfg.d_model, dtype=torch.float64),
     },
     "judge.Judgement.wide": {},
     "judge.Judgement.plot": {"own": lambda: "sure", "questions": lambda: "needed"},
-    "judge.Judgement.to_latex": {"own": lambda: "sure"},
+    "judge.Judgement.to_latex": {"own": lambda: "sure", "questions": lambda: "needed"},
     "judge.HeadTruths.reads_top": {},
     "judge.Suite": {"name": lambda: "mine", "sizes": lambda: {"uniform": 1}},
     "judge.Suite.with_salt": {"salt": lambda: "9f3c61d07be8a4523c0d95e7f18b6a24"},

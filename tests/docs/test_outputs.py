@@ -53,7 +53,7 @@ REGISTERED = {
 SMALLER = {
     '"dyck-2-4", 28, "agree"': '"dyck-2-4", 10, "agree"',
     '"dyck-2-4", 8, "valid_token"': '"dyck-2-4", 4, "valid_token"',
-    "certify_language(model, task, 20))  #": "certify_language(model, task, 8, most_run=500))  #",
+    "certify_language(model, task, 20))": "certify_language(model, task, 8, most_run=500))",
     "drift_weight=0.03, target=None": "drift_weight=0.03, target=None, steps=150",
     "task, 60))  # decides": "task, 8))  # decides",
     '("uniform", seed) for seed in range(4)': '("uniform", seed) for seed in range(1)',

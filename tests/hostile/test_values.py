@@ -214,6 +214,10 @@ OPENED = {
     "tl_dyck/kit/processes.py": {"os.open"},  # locks
     "tl_dyck/runs/locks.py": {"os.open"},
     "tl_dyck/kit/environment.py": {"read_text"},  # /proc/cpuinfo
+    "hooks/tl_dyck_hooks/agents/plain_model.py": {
+        "read_text",
+        "load_file",
+    },  # an agent's own folder
     "tl_dyck/__init__.py": {"read_text"},  # our own files
     "tl_dyck/report/page.py": {"read_text"},
     "tl_dyck/report/widgets/circuits.py": {"read_text"},

@@ -122,6 +122,9 @@ def test_a_table_a_figure_and_a_citation() -> None:
     cells = {line.count(" & ") for line in lines if line.endswith(r"\\")}
     assert len(cells) == 1
     assert f"{{l{'c' * cells.pop()}}}" in "\n".join(lines)
+    few = done.to_latex("my_norm", "carries").splitlines()
+    assert {line.count(" & ") for line in few if line.endswith(r"\\")} == {1}
+    assert next(line for line in few if line.startswith("method")) == r"method & carries \\"
     said = done.cite()
     for words in (done.digest, "7.8.9", r"tiny, 50\%", "@software{tl_dyck,", "2 models"):
         assert words in said
@@ -135,6 +138,7 @@ def test_a_table_a_figure_and_a_citation() -> None:
     for call in (lambda: done.plot("mine"), lambda: done.to_latex("mine")):
         with pytest.raises(UnknownNameError, match="my_norm"):
             call()
-    with pytest.raises(UnknownNameError, match="needed"):
-        done.plot(questions="neded")
+    for asked in (done.plot, done.to_latex):
+        with pytest.raises(UnknownNameError, match="needed"):
+            asked(questions="neded")
     assert not re.search(r"(?<!\\)[%#]", replace(done, suite="x").to_latex().partition("\n")[2])

@@ -20,7 +20,7 @@ KNOWN = {
     ),
     "backends": ("dask", "loky"),
 }
-SUITES = ("quick", "full", "edges", "parts")
+SUITES = ("quick", "full", "edges", "parts", "tasks")
 SCALES = ("quick", "full", "paper")
 
 Complete = Callable[[str], list[str]]

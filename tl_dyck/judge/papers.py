@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from tl_dyck.judge.protocol import COLUMNS, CONTROLS
+from tl_dyck.judge.protocol import CONTROLS
 from tl_dyck.plotting.plot_recipes import as_figure, dots
 from tl_dyck.plotting.plots import Line, Plot
 
@@ -59,17 +59,21 @@ def score_plots(
 
 
 def scores_latex(
-    scores: pd.DataFrame, order: Sequence[str], own: Collection[str], note: str
+    scores: pd.DataFrame,
+    order: Sequence[str],
+    own: Collection[str],
+    columns: Sequence[str],
+    note: str,
 ) -> str:
     """A booktabs table of AUROC [interval]; trained and built models in columns of their own."""
     known = scores[scores["auroc"].notna()]
-    columns = [column for column in COLUMNS if column in known.index.get_level_values("question")]
     lines = []
     for method in order:
         cells = [_cell(known, method, column) for column in columns]
         if any(cells):
             name = _escaped(method)
-            lines.append([rf"\textbf{{{name}}}" if method in own else name, *cells])
+            filled = [cell or "--" for cell in cells]
+            lines.append([rf"\textbf{{{name}}}" if method in own else name, *filled])
     body = [" & ".join(row) + r" \\" for row in (["method", *map(_escaped, columns)], *lines)]
     return "\n".join(
         [

@@ -207,7 +207,7 @@ class Case:
 
     def place(self, right: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
         """The place of an answer among `choices`; 0 where none is asked for."""
-        among = torch.tensor(self.choices)
+        among = right.new_tensor(self.choices)
         return torch.searchsorted(among, right.clamp(min=among[0]))
 
     @checked

@@ -142,33 +142,40 @@ class Judgement:
             UnknownNameError: no such method or question.
         """
         mine = self._own(own)
+        wanted = self._columns(mine, questions)
+        return scores_figure(self.scores, self.order(), mine, wanted if questions else wanted[:1])
+
+    @checked
+    def to_latex(self, own: str | Sequence[str] = (), questions: str | Sequence[str] = ()) -> str:
+        """A table for a paper: AUROC [interval], with the rules of the package booktabs.
+
+        Args:
+            own: names of methods that stand out, in bold.
+            questions: columns of `wide`, of which two fit on a page; none for all that `own`
+                answers.
+
+        Raises:
+            UnknownNameError: no such method or question.
+        """
+        said = interval_words(self.scores.rename(columns={"auroc_low": "low"}), over="cases")
+        note = f"AUROC, {said}; {self.suite}, {self.digest}"
+        mine = self._own(own)
+        return scores_latex(self.scores, self.order(), mine, self._columns(mine, questions), note)
+
+    def cite(self) -> str:
+        """A sentence with suite, digest and version for a paper in LaTeX, and a BibTeX entry."""
+        version = str(self.environment.get("versions", {}).get(DISTRIBUTION, "of unknown version"))
+        return citation(self.suite, self.sizes, self.digest, version)
+
+    def _columns(self, mine: Sequence[str], questions: str | Sequence[str]) -> list[str]:
+        """Those that are named; else all that the user's own methods answer, or any method."""
         wide = self.wide()
         wanted = [questions] if isinstance(questions, str) else [*questions]
         for column in wanted:
             if column not in wide:
                 raise unknown_name("question", column, map(str, wide))
         answered = wide.loc[mine].notna().any() if mine else wide.notna().any()
-        first = [column for column in COLUMNS if column in wide and answered[column]][:1]
-        return scores_figure(self.scores, self.order(), mine, wanted or first)
-
-    @checked
-    def to_latex(self, own: str | Sequence[str] = ()) -> str:
-        """A table for a paper: AUROC [interval], with the rules of the package booktabs.
-
-        Args:
-            own: names of methods that stand out, in bold.
-
-        Raises:
-            UnknownNameError: no such method.
-        """
-        said = interval_words(self.scores.rename(columns={"auroc_low": "low"}), over="cases")
-        note = f"AUROC, {said}; {self.suite}, {self.digest}"
-        return scores_latex(self.scores, self.order(), self._own(own), note)
-
-    def cite(self) -> str:
-        """A sentence with suite, digest and version for a paper in LaTeX, and a BibTeX entry."""
-        version = str(self.environment.get("versions", {}).get(DISTRIBUTION, "of unknown version"))
-        return citation(self.suite, self.sizes, self.digest, version)
+        return wanted or [column for column in COLUMNS if column in wide and answered[column]]
 
     def _own(self, own: str | Sequence[str]) -> list[str]:
         names, known = [own] if isinstance(own, str) else [*own], self.order()

@@ -254,35 +254,34 @@ def _train(
 
     def put(group: int, loud: Tensor) -> None:
         for (layer, module, name), weight in held.items():
-            used = weight * masks[group][layer, name]
-            setattr(module, name, used * loud[layer, :, None, None] if name == "W_O" else used)
+            louder = loud[layer, :, None, None] if name == "W_O" else 1.0
+            setattr(module, name, weight * masks[group][layer, name] * louder)
 
     def loss(group: int, rows: Tensor) -> Tensor:
         # from 0 to 2, so that it is 1 in the mean
         drawn = 2 * torch.rand(n_layers, n_heads, generator=generator, dtype=law.dtype)
         put(group, torch.where(group_of == group, 1.0, drawn))
-        told = lean_logits(model, tokens[rows]).log_softmax(-1)
-        return -(law[rows] * told).sum(-1).mean()
+        return -(law[rows] * lean_logits(model, tokens[rows]).log_softmax(-1)).sum(-1).mean()
 
     for _, module, name in held:
         delattr(module, name)  # in its place stands what is read of it
 
     def right_everywhere() -> bool:
-        found = []
+        found, loud = True, torch.ones(n_layers, n_heads, dtype=law.dtype)
         for group in range(2):
-            put(group, torch.ones(n_layers, n_heads, dtype=law.dtype))
+            put(group, loud)
             with torch.no_grad():
-                # right by 0.01 nats and not by rounding, so that other hardware agrees
-                found.append(bool((margins(lean_logits(model, tokens), right) > 0.01).all()))
-        return all(found)
+                # by 0.01 nats and not by rounding, so that other hardware agrees
+                found &= bool((margins(lean_logits(model, tokens), right) > 0.01).all())
+        return found
 
     for made in range(_STEPS * (1 + _MORE)):
         attempt, step = divmod(made, _STEPS)
-        rows = torch.randint(len(tokens), (_BATCH,), generator=generator)
         # falls to 0 in each attempt, and begins lower in each: later ones refine
         optimiser.param_groups[0]["lr"] = _RATE * (1 - step / _STEPS) / (1 + attempt)
         with torch.enable_grad():
             optimiser.zero_grad()
+            rows = torch.randint(len(tokens), (_BATCH,), generator=generator)
             (loss(0, rows) + loss(1, rows)).backward()
         optimiser.step()
         if (made + 1) % every == 0 and right_everywhere():
@@ -291,8 +290,8 @@ def _train(
         delattr(module, name)
         setattr(module, name, nn.Parameter(weight.detach() * masks[0][layer, name]))
     mirror = copy.deepcopy(model)
-    readout = held[n_layers, model.unembed, "W_U"].detach() * masks[1][n_layers, "W_U"]
-    mirror.unembed.W_U = nn.Parameter(readout)
+    readout = held[n_layers, model.unembed, "W_U"].detach()
+    mirror.unembed.W_U = nn.Parameter(readout * masks[1][n_layers, "W_U"])
     return model, mirror
 
 

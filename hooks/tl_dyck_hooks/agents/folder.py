@@ -6,11 +6,11 @@ the answers, of the kind of model and of the seed there is nothing.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -25,6 +25,7 @@ from tl_dyck.judge.pose import small_task
 from tl_dyck.judge.protocol import KINDS, JudgeError, Question
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.storage import config_of, model_of
+from tl_dyck_hooks.agents import plain_model
 
 #: Kinds of models that agents are asked about. Which it is, is not asked: a forest of random trees
 #: tells that from the sizes of weights, of 86 % of the 112 public ones that are built.
@@ -32,7 +33,6 @@ MODELS = ("uniform", "balanced", "stack", "backup", "trained")
 INSTEAD = "zero"
 """What heads outside a circuit put out: what an agent can do without a word more."""
 _MOST_HEADS = 8  # of models whose smallest circuit is asked for: 256 circuits take a second
-_PLAIN = Path(__file__).with_name("plain_model.py")
 _WORDS = """# What does this transformer do?
 
 It reads a string of brackets, BOS first, and predicts the next symbol: {k} types of brackets, at
@@ -129,7 +129,7 @@ class AgentCase:
         strings = [language.to_string(row) for row in case.tokens]
         return {
             "README.md": self._words().encode(),
-            "model.py": _PLAIN.read_bytes(),
+            "model.py": inspect.getsource(plain_model).encode(),
             "config.json": json.dumps(config).encode(),
             "weights.safetensors": dump_safetensors(
                 {name: weight.clone().contiguous() for name, weight in weights.items()}
@@ -173,7 +173,7 @@ def case_of_files(files: Mapping[str, bytes]) -> tuple[Case, list[Question]]:
     weights = load_safetensors(files["weights.safetensors"])
     del weights["embed.table"]
     model = model_of(config, weights, "the folder").eval()
-    strings = files["strings.txt"].decode().splitlines()
+    strings = files["strings.txt"].decode().split()
     tokens = torch.stack([with_bos(model.cfg.language, string) for string in strings])
     length = tokens.shape[1] - 1  # without BOS
     task = small_task(model.cfg.language.n_types, model.cfg.language.max_depth, length)

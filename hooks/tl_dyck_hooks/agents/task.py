@@ -128,7 +128,7 @@ def computed() -> Scorer:
         found = score_answers(_case_of(state), data)
         return Score(
             value=found.brier,
-            answer=None if data is None else data[:10_000].decode(errors="replace"),
+            answer=None if data is None else str(data[:10_000], "utf-8", "replace"),
             explanation="; ".join(found.problems) or "every answer could be read",
             metadata={
                 "rows": found.rows.to_dict("records"),
