@@ -23,7 +23,7 @@ from tl_dyck.estimates import (
     SKEWED,
     SKEWED_AGAIN,
     Estimate,
-    Kind,
+    IntervalKind,
     again_words,
     interval_words,
     place_of,
@@ -288,7 +288,7 @@ def test_words_are_made_from_the_interval(monkeypatch):
     assert share(3, 4, level=0.9).words("models").startswith("90 % interval over models (exact")
     tie = correlation(np.arange(9.0), np.arange(9.0), 20)
     assert tie.words("") == "95 % bootstrap interval"
-    monkeypatch.setitem(KINDS, "score", Kind("score interval", over="strings"))
+    monkeypatch.setitem(KINDS, "score", IntervalKind("score interval", over="strings"))
     mixed = [share(1, 2), replace(share(3, 4), kind="score")]
     assert interval_words(mixed) == (
         "95 % intervals over seeds (exact: Clopper and Pearson), or "
