@@ -114,7 +114,11 @@ def test_a_study_is_held_against_the_reference_models_where_it_asks_the_same(stu
     assert reference_means(replace(study, task=replace(study.task, q=0.6))) == {}
     moved = {family: dict(of) for family, of in study.summary["families"].items()}
     moved["gpt"]["accuracy"] = {**moved["gpt"]["accuracy"], "again_high": 0.9}
-    moved["gpt"]["loss"] = {**moved["gpt"]["loss"], "again_low": nan, "again_high": nan}
+    moved["gpt"]["long_accuracy"] = {
+        **moved["gpt"]["long_accuracy"],
+        "again_low": nan,
+        "again_high": nan,
+    }
     outside = str(_other_seeds(replace(study, summary={**study.summary, "families": moved})))
     assert outside.count(", outside") == 1
     assert outside.count(", inside") == table.count(", inside") - 2  # of no interval: neither

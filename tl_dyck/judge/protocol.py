@@ -205,16 +205,34 @@ class Case:
         """The logits that may be asked for, such as those of closing brackets."""
         return choices(self.task, self.length)
 
+    @checked
     def place(self, right: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
-        """The place of an answer among `choices`; 0 where none is asked for."""
+        """The place of an answer among `choices`; 0 where none is asked for.
+
+        Raises:
+            JudgeError: an answer is none of them.
+        """
         among = right.new_tensor(self.choices)
+        if bool(((right >= 0) & ~torch.isin(right, among)).any()):
+            raise JudgeError(
+                f"right must be among {self.choices}, or negative where nothing is asked"
+            )
         return torch.searchsorted(among, right.clamp(min=among[0]))
 
     @checked
     def difference(
         self, logits: Float[Tensor, "*n d_vocab"], right: Int[Tensor, "*n"]
     ) -> Float[Tensor, "*n"]:
-        """Logit of the right answer minus the mean of the other `choices`; 0 where none is."""
+        """Logit of the right answer minus the mean of the other `choices`; 0 where none is.
+
+        Raises:
+            JudgeError: the answers are not one for each row of logits.
+        """
+        if logits.shape[:-1] != right.shape:
+            raise JudgeError(
+                f"right must be {[*logits.shape[:-1]]}, an answer for each row of logits, "
+                f"got {[*right.shape]}"
+            )
         return logit_difference(self.choices, logits, right)
 
     @checked

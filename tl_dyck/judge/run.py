@@ -143,7 +143,9 @@ class Judgement:
         """
         mine = self._own(own)
         wanted = self._columns(mine, questions)
-        return scores_figure(self.scores, self.order(), mine, wanted if questions else wanted[:1])
+        return scores_figure(
+            self.scores, self.order(), mine, wanted if len(questions) else wanted[:1]
+        )
 
     @checked
     def to_latex(self, own: str | Sequence[str] = (), questions: str | Sequence[str] = ()) -> str:
