@@ -14,10 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.ensemble import ExtraTreesClassifier
+from sklearn.model_selection import cross_val_score
 
 from tests.patience import PATIENCE
 from tl_dyck.judge import Suite, judge_method, score_table
 from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.cheats import norms
 from tl_dyck.judge.facts import all_prefixes
 from tl_dyck.judge.public import shipped
 from tl_dyck.judge.suites import SUITES
@@ -132,6 +135,27 @@ def test_circuits_are_what_a_plain_loop_finds(cases, plain):
     for circuit in sets:
         said = score_answers(case, json.dumps({"circuit": [list(head) for head in circuit]}))
         assert said.circuit == (least / len(circuit) if circuit in faithful else 0.0)
+
+
+@pytest.mark.slow
+def test_what_is_had_without_looking_at_what_a_model_computes():
+    """The page says 0.40 of who names all heads, and why nobody is asked for the algorithm."""
+    file, names, of, all_heads = shipped(SUITES["quick"]), [], [], []
+    for kind, seed in file.suite.cases():
+        if kind not in MODELS:
+            continue
+        case = AgentCase(file.sealed(kind, seed))
+        if seed < file.suite.first_seed + 16 and case.circuits is not None:
+            every = [list(head) for head in case.circuits.heads]
+            all_heads.append(score_answers(case, json.dumps({"circuit": every})).circuit)
+        if kind != "trained":
+            table = norms(case.case.model).filter(like="norm_").to_numpy(float)
+            of.append(np.hstack([table.mean(0), table.min(0), table.max(0), table.std(0)]))
+            names.append(kind)
+    assert len(all_heads) == 77
+    assert np.mean(all_heads) == pytest.approx(0.404, abs=5e-4)
+    forest = ExtraTreesClassifier(200, random_state=0)
+    assert cross_val_score(forest, np.array(of), names, cv=8).mean() > 0.75  # 32 of 112 are of one
 
 
 def test_a_prefix_counts_only_if_the_model_closes_it_wrong(and_trained):

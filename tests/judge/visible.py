@@ -18,6 +18,7 @@ import torch
 from tl_dyck.judge import ABOUT_HEADS, KINDS, Case, Question
 from tl_dyck.judge.cheats import norms, norms_along
 from tl_dyck.judge.facts import rivals
+from tl_dyck.tasks import DyckTask
 
 Numbers = dict[str, float]
 _FIRST = 40  # parameters whose place in memory is looked at
@@ -155,10 +156,10 @@ def _body(case: Case) -> Numbers:
 
 
 def _strings(case: Case) -> Numbers:
-    """How often each token and each bigram is, how deep it gets, and the first string."""
+    """How often each token is, how deep it gets, or what is right, and the first string."""
     tokens, language = case.tokens, case.task.language
     counts = torch.bincount(tokens.flatten(), minlength=12)[:12] / tokens.numel()
-    depth = language.depth(tokens).double()
+    depth = (language.depth(tokens) if isinstance(case.task, DyckTask) else case.right).double()
     found = {f"token {token}": float(share) for token, share in enumerate(counts)}
     found |= {f"first {at}": float(x) for at, x in enumerate(tokens[0, :12])}
     found |= {"depth": float(depth.mean()), "spread": float(depth.std()), "rows": len(tokens)}

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tl_dyck.intervals import estimate
+from tl_dyck import intervals
 from tl_dyck.judge.protocol import CONTROLS, OF_EVERY_TASK, column_of
 from tl_dyck.judge.rates import N_BOOTSTRAP, aurocs
 from tl_dyck.judge.scores import in_columns
@@ -101,29 +101,28 @@ def _alike(once: tuple[Floats, Floats] | None, pair: tuple[Floats, Floats]) -> d
     for name, how in (("spearman", spearman), ("kendall", kendall)):
         drawn = how(*pair)
         value = float(np.nanmean(drawn)) if once is None else float(how(*once)[0])
-        told = estimate(value, drawn, len(drawn))
+        told = intervals.estimate(value, drawn, len(drawn))
         found |= {name: told.value, f"{name}_low": told.low, f"{name}_high": told.high}
     return found
 
 
 def spearman(a: Floats, b: Floats) -> Floats:
     """Spearman's ρ of each column of two tables ``[method, column]``; NaN where one is constant."""
-    from scipy import stats  # not needed to ask a method
-
-    x, y = (stats.rankdata(each, axis=0) for each in (a, b))  # of equal ones the mean rank
-    x, y = (each - each.mean(0) for each in (x, y))
-    return _over((x * y).sum(0), np.sqrt((x * x).sum(0) * (y * y).sum(0)), a, b)
+    return np.where(_known(a, b), intervals.spearman(a.T, b.T), np.nan)
 
 
 def kendall(a: Floats, b: Floats) -> Floats:
     """Kendall's τ_b, likewise."""
     i, j = np.triu_indices(len(a), 1)
     x, y = (np.sign(each[i] - each[j]) for each in (a, b))
-    return _over((x * y).sum(0), np.sqrt((x * x).sum(0) * (y * y).sum(0)), a, b)
-
-
-def _over(part: Floats, whole: Floats, *tables: Floats) -> Floats:
-    """The share; NaN where there is no whole, or a table lacks a number."""
-    fine = (whole > 0) & np.all([np.isfinite(each).all(0) for each in tables], axis=0)
-    found: Floats = np.divide(part, whole, out=np.full(len(part), np.nan), where=fine)
+    part, whole = (x * y).sum(0), np.sqrt((x * x).sum(0) * (y * y).sum(0))
+    found: Floats = np.divide(part, whole, out=np.full(len(part), np.nan), where=_known(a, b))
     return found
+
+
+def _known(*tables: Floats) -> NDArray[np.bool_]:
+    """Columns of which no table lacks a number, and which are constant in none."""
+    known: NDArray[np.bool_] = np.all(
+        [np.isfinite(each).all(0) & (np.ptp(each, 0) > 0) for each in tables], axis=0
+    )
+    return known

@@ -13,22 +13,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
-import torch
 from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as dump_safetensors
-from torch import Tensor
 
 from tl_dyck.judge import ABOUT_HEADS, Case, Fact
 from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.minimal import EveryAnswer, minimal_circuit
-from tl_dyck.judge.pose import small_task
+from tl_dyck.judge.pose import LONGEST, small_task
 from tl_dyck.judge.protocol import KINDS, JudgeError, Question
-from tl_dyck.language import DyckLanguage
 from tl_dyck.models.storage import config_of, model_of
 from tl_dyck_hooks.agents import plain_model
 
-#: Kinds of models that agents are asked about. Which it is, is not asked: a forest of random trees
-#: tells that from the sizes of weights, of 86 % of the 112 public ones that are built.
+#: Kinds of models that agents are asked about. Which it is, is not asked: the sizes of weights tell
+#: that, see `tests/agents`.
 MODELS = ("uniform", "balanced", "stack", "backup", "trained")
 INSTEAD = "zero"
 """What heads outside a circuit put out: what an agent can do without a word more."""
@@ -101,6 +98,12 @@ class AgentCase:
         except JudgeError:  # an answer hangs on rounding
             return None
 
+    @cached_property
+    def smallest(self) -> tuple[tuple[int, int], ...]:
+        """A smallest circuit, see `minimal_circuit`."""
+        case = self.case
+        return minimal_circuit(case.model, case.task, case.length, instead=INSTEAD).heads
+
     @property
     def questions(self) -> dict[str, Any]:
         """What `questions.json` holds."""
@@ -149,14 +152,9 @@ class AgentCase:
             depth=task.language.max_depth,
             length=case.length,
             n=len(case.tokens),
-            longest=100 if self.long is None else self.long.question.target[0],
+            longest=LONGEST,
             kinds="\n".join(f"  - {kind}: {KINDS[kind]}" for kind in self._kinds()),
         )
-
-
-def with_bos(language: DyckLanguage, string: str) -> Tensor:
-    """[pos] tokens of a prefix, BOS first; a `DyckStringError` where it is none."""
-    return torch.nn.functional.pad(language.parse(string), (1, 0), value=language.bos_token)
 
 
 def case_of_files(files: Mapping[str, bytes]) -> tuple[Case, list[Question]]:
@@ -174,7 +172,7 @@ def case_of_files(files: Mapping[str, bytes]) -> tuple[Case, list[Question]]:
     del weights["embed.table"]
     model = model_of(config, weights, "the folder").eval()
     strings = files["strings.txt"].decode().split()
-    tokens = torch.stack([with_bos(model.cfg.language, string) for string in strings])
+    tokens = model.to_tokens(strings)
     length = tokens.shape[1] - 1  # without BOS
     task = small_task(model.cfg.language.n_types, model.cfg.language.max_depth, length)
     asked = json.loads(files["questions.json"])
@@ -182,9 +180,3 @@ def case_of_files(files: Mapping[str, bytes]) -> tuple[Case, list[Question]]:
         Question(each["question"], (each["layer"], each["head"])) for each in asked["heads"]
     ]
     return Case(model, task, length, tokens, name=asked["case"]), questions
-
-
-def smallest(case: AgentCase) -> tuple[tuple[int, int], ...]:
-    """A smallest circuit of a case, see `minimal_circuit`."""
-    asked = case.case
-    return minimal_circuit(asked.model, asked.task, asked.length, instead=INSTEAD).heads

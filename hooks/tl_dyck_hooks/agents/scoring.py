@@ -16,7 +16,7 @@ import torch
 from tl_dyck.judge.facts import UNCLEAR, margins
 from tl_dyck.judge.scores import oracle_rows
 from tl_dyck.kit.errors import DyckError
-from tl_dyck_hooks.agents.folder import AgentCase, smallest, with_bos
+from tl_dyck_hooks.agents.folder import AgentCase
 
 CONFIDENT = 0.9
 """From there on an answer is staked: who is right nine times of ten neither gains nor loses."""
@@ -120,9 +120,10 @@ def _refuted(case: AgentCase, said: dict[str, Any]) -> bool | None:
     if not isinstance(prefix, str) or not 0 < len(prefix) <= case.long.question.target[0]:
         return False
     try:
-        tokens = with_bos(language, prefix)[None]
+        language.parse(prefix)
     except DyckError:
         return False
+    tokens = case.case.model.to_tokens(prefix)
     right = language.right_bracket(tokens)
     with torch.no_grad():
         margin = margins(case.case.model(tokens), right)
@@ -141,5 +142,4 @@ def _circuit(case: AgentCase, said: dict[str, Any], problems: list[str]) -> floa
         return 0.0
     if not case.circuits.is_faithful(heads):
         return 0.0
-    least = len(smallest(case))
-    return least / len(heads) if heads else 1.0
+    return len(case.smallest) / len(heads) if heads else 1.0

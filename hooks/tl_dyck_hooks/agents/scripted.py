@@ -17,7 +17,7 @@ from tl_dyck.judge import methods
 from tl_dyck.judge.answers import checked_answers
 from tl_dyck.judge.facts import refuting_string
 from tl_dyck.judge.protocol import KINDS, Question
-from tl_dyck_hooks.agents.folder import AgentCase, case_of_files, smallest
+from tl_dyck_hooks.agents.folder import AgentCase, case_of_files
 
 
 def by_method(name: str, files: Mapping[str, bytes]) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def knows_all(case: AgentCase) -> dict[str, Any]:
         if wrong is not None:
             found["long"]["prefix"] = task.language.to_string(torch.tensor(wrong))
     if case.circuits is not None:
-        found["circuit"] = [list(head) for head in smallest(case)]
+        found["circuit"] = [list(head) for head in case.smallest]
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
@@ -73,12 +74,13 @@ def _samples(suite: Suite) -> Iterator[Sample]:
         yield Sample(input=_PROMPT, id=number, files=files, metadata=metadata)
 
 
-def _case(kind: str, seed: int | str) -> AgentCase:
-    return AgentCase(sealed_case(kind, int(seed)))
+@lru_cache(maxsize=64)  # as many as `sealed_case` keeps: what is known of one is computed once
+def _case(kind: str, seed: int) -> AgentCase:
+    return AgentCase(sealed_case(kind, seed))
 
 
 def _case_of(state: TaskState) -> AgentCase:
-    return _case(state.metadata["kind"], state.metadata["seed"])
+    return _case(state.metadata["kind"], int(state.metadata["seed"]))
 
 
 def _url(data: bytes) -> str:
