@@ -272,17 +272,17 @@ def truths(o: Oracle, model: Any, claim: str = "any_token") -> None:
         share = []
         for length in lengths:
             for string, state in o.grown(length):
-                if claim == "allowed":
+                if claim == "allowed" and o.follows(state):
                     may = np.isin(range(o.world.n), o.follows(state))
                     said = o.last([string], hooks=hooks)[0][o.columns] > THRESHOLD
                     share.append(np.array_equal(said, may) * chance(string))
-                elif o.asked(state) is not None:
+                elif claim != "allowed" and o.asked(state) is not None:
                     margin = o.margins([string], [[o.asked(state)]], hooks=hooks)[0]
                     share.append((margin > 0) * chance(string))
         right.append(np.array(share))
     weight = [
         chance(s) for n in lengths for s, at in o.grown(n)
-        if claim == "allowed" or o.asked(at) is not None
+        if (o.follows(at) if claim == "allowed" else o.asked(at) is not None)
     ]  # fmt: skip
     same(found.accuracy, right[0].sum() / sum(weight))
     needed = [((right[0] > 0) & (each == 0)) @ weight / sum(weight) for each in right[1:]]
