@@ -109,7 +109,7 @@ REASONS: dict[str, tuple[str, Callable[[Oracle, str], bool]]] = {
             1 in (o.task.n_types, o.task.max_depth) and ("balance" in call or "drift" in call)
         ),
     ),
-    "nothing is claimed": ("says nothing of (strings|prefixes)", _silent),
+    "nothing is claimed": ("says nothing of (strings|prefixes)|speaks of no prefix", _silent),
     "wrong, so no proof": (
         "another logit is larger|is wrong, or within rounding|wrong side of the threshold",
         _is_wrong,
