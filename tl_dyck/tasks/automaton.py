@@ -245,8 +245,8 @@ class AutomatonTask:
         return Table.explore(self, max(*self.train_lengths, *self.long_lengths))
 
     @cached_property
-    def explored(self) -> dict[int, PlacePrefixes]:
-        """What `tl_dyck.tasks.places.prefixes_at` has found of a task with `places`, by place."""
+    def explored(self) -> dict[tuple[int, bool], PlacePrefixes]:
+        """What `tl_dyck.tasks.places.prefixes_at` has found of a task with `places`."""
         return {}
 
     def _prefixes(self, tokens: Tensor, place: int) -> tuple[int, PlacePrefixes, NDArray[np.int64]]:

@@ -25,7 +25,7 @@ from tl_dyck.certify.language.anytime import UNTIL
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins, along
 from tl_dyck.certify.language.automaton_certificate import decide_automaton, read_automaton_claim
 from tl_dyck.certify.language.evaluator import Evaluator
-from tl_dyck.certify.language.lengths import LONGEST_UNSAID, first_gap, lengths_up_to
+from tl_dyck.certify.language.lengths import first_gap, lengths_unsaid, lengths_up_to
 from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.language.questions import Asked, Head, ask
 from tl_dyck.certify.language.ran_certificate import run_automaton
@@ -41,7 +41,7 @@ from tl_dyck.kit.environment import made_with, one_thread
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.kit.workers import check_jobs, spread
 from tl_dyck.language.dyck import MAX_ENUMERATED_TOKENS
-from tl_dyck.reading.inputs import unwrapped
+from tl_dyck.reading.inputs import looks_ahead, unwrapped
 from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
 
 _SOUGHT = 28
@@ -146,8 +146,7 @@ def certify_language(
     tell = progress or (lambda share: None)
     task = load_task(task) if isinstance(task, str) else task
     if lengths is None:
-        asked_places = task.asked if isinstance(task, AutomatonTask) else None
-        lengths = LONGEST_UNSAID if asked_places is None else [place + 1 for place in asked_places]
+        lengths = lengths_unsaid(task, ahead=looks_ahead(model_or_rnn))
     wanted = lengths_up_to(lengths)
     if isinstance(task, AutomatonTask):
         above = read_automaton_claim(task, property, (epsilon, other, head), threshold)
