@@ -52,7 +52,7 @@ def prove_task(
         )
     asker = Asker(network.rnn)
     if task.asked is None:
-        answers = Answers.of(task, longest)
+        answers = Answers.of(task, longest, follows=threshold is not None)
         return _prove(asker, answers, task.name, longest, time_limit, threshold)
     prefixes = [prefixes_at(task, place) for place in task.asked if place < longest]
     return _prove_places(asker, prefixes, task.name, time_limit, threshold)

@@ -66,7 +66,8 @@ class AutomatonTask:
             digit by digit; None for from left to right, of any length.
         asked: with `places`: after which places something must be said, which is the task's
             `answer` to the state that the whole string leaves, else the symbol at the next place;
-            where the symbols up to there tell what it is. None for all, or of `answer` the last.
+            where the symbols up to there tell what it is. None for all, or of `answer` the last. A
+            model that looks ahead is asked at one place, for the `answer` to the whole string.
         train_lengths: lengths, in symbols, of training strings, each as often; of `places` there is
             one.
         long_lengths: shortest and longest length of the strings that test length generalisation;

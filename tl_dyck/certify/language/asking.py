@@ -64,7 +64,7 @@ class Asking:
 
         bare = not network.prefix
         if task.asked is None:
-            strings = Answers.of(task, longest)
+            strings = Answers.of(task, longest, follows=threshold is not None)
             margins = of(strings, network)
             numbers = margins.answers.asking(longest, bare=bare)
             return cls(task, longest, lambda length: margins, margins.answers, numbers)

@@ -88,9 +88,10 @@ def certify_language(
     is claimed is that the largest logit is the task's `answer` to the state that a string leaves,
     or the one symbol that `counted` asks for; of "allowed", that each symbol's logit is above the
     threshold exactly if it may follow, where any may. The model starts with BOS if it has a token
-    more than there are symbols. Any other causal model, or a function, is run: on every string
-    while there are few, then on walks that change rarely, on strings that are drawn alike, and down
-    from the least margins. Of the drawn ones `drawn` says an interval.
+    more than there are symbols. One layer may look ahead: then it reads each string to its end, or,
+    with `places`, answers at the one that is asked. Any other model, or a function, is run: on
+    every string while there are few, then on walks that change rarely, on strings that are drawn
+    alike, and down from the least margins. Of the drawn ones `drawn` says an interval.
 
     Examples:
         >>> from tl_dyck import construct, load_task

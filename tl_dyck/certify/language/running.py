@@ -132,7 +132,8 @@ class Strings:
 
     @cached_property
     def _every_length(self) -> Answers:
-        return self._asked(Answers.of(self.task, self.longest))
+        more = self.threshold is not None
+        return self._asked(Answers.of(self.task, self.longest, follows=more))
 
     def _asked(self, answers: Answers) -> Answers:
         return answers if self.threshold is None else answers.allowed()[0]
