@@ -19,6 +19,8 @@ from tl_dyck.certify.language import LanguageCertificate, certify_language, samp
 from tl_dyck.certify.language.automaton_certificate import count_wrong_strings
 from tl_dyck.certify.language.runner import Runner
 from tl_dyck.certify.proof import NoProofError
+from tl_dyck.models.hooked import installed
+from tl_dyck.rnn import UnsupportedModelError
 from tl_dyck.tasks import AutomatonTask, addition_task
 
 pytestmark = pytest.mark.filterwarnings("ignore:HookedTransformer is deprecated")
@@ -102,6 +104,19 @@ def test_six_symbols_in_another_order(shape: str, place: int) -> None:
     assert count_wrong_strings(model, task, [6])[6] == (wrong, wrong)
     (sampled,) = sample_error(model, task, [6], n=500, level=0.999)
     assert sampled.error.low <= wrong / 2**6 <= sampled.error.high
+
+
+@pytest.mark.skipif(
+    installed.MAJOR >= 4, reason="TransformerLens 4 has plain decoders of ours only"
+)
+def test_positions_count_but_distances_ahead_are_refused() -> None:
+    task = majority(6, 2, (3, 5, 0, 1, 4, 2))
+    rotary = {"positional_embedding_type": "rotary", "rotary_dim": 4}
+    model = random_model(task, 1, 0.8, **rotary, **AHEAD)
+    check(certify_language(model, task), model, task)
+    alibi = random_model(task, 1, 0.8, positional_embedding_type="alibi", **AHEAD)
+    with pytest.raises(UnsupportedModelError, match="how far a key is behind the query"):
+        certify_language(alibi, task)
 
 
 @pytest.mark.parametrize(("place", "asked"), [(2, [6]), (None, [2, 3])])

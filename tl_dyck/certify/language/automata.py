@@ -85,14 +85,10 @@ class Answers:
     def of(cls, task: AutomatonTask, longest: int, *, follows: bool = False) -> Answers:
         """Of a task: what its `answer` says, else the one symbol that `counted` asks for.
 
-        Args:
-            task: the task.
-            longest: length of the longest strings.
-            follows: whether what may follow them counts, though the task has an `answer`.
-
         Raises:
             WrongTypeError, WrongValueError: an answer is no logit.
         """
+        # without an answer, or for the claim "allowed", what follows the longest counts, too
         table = Table.explore(task, longest + (follows or task.answer is None))
         after = np.where(table.chain.after < len(table.states), table.chain.after, NOTHING)
         names = tuple(map(str, table.states))
