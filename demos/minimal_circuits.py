@@ -1,6 +1,6 @@
 """The fewest heads that answer as the model does on every prefix, and what methods put there.
 
-Run it: ``python demos/minimal_circuits.py`` (a quarter of an hour on one CPU core; a number behind
+Run it: ``python demos/minimal_circuits.py`` (ten minutes of one CPU core; a number behind
 it: so many models).
 
 Models of two layers with four heads each are trained. All 256 circuits of heads of each are gone

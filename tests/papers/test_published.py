@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tests.models.test_arena import random_state
-from tl_dyck import load_arena
+from tl_dyck import certify_language, load_arena
 from tl_dyck.certify import check_model
 from tl_dyck.models.arena import arena_tokens
 from tl_dyck.models.hooked import installed
@@ -198,6 +198,22 @@ def test_programs_select_what_they_should() -> None:
         assert int(hist.says(tokens).argmax()) == string.count(string[-1])
         assert int(count.says(tokens).argmax()) == string.count(0)
     assert ran.decide(hist, 2000, "signs", None)["status"] == "proved"
+
+
+def test_programs_of_one_layer_are_decided_as_by_running_them() -> None:
+    for whole in ran.compiled():
+        model = whole.says.args[0]  # type: ignore[attr-defined]
+        found, wanted = (
+            certify_language(each, whole.task, range(1, 8)) for each in (model, whole.says)
+        )
+        assert (found.method, wanted.method) == ("paths of a graph", "strings run")
+        for row, other in zip(found.by_length, wanted.by_length, strict=True):
+            assert (row.prefixes, row.wrong) == (other.prefixes, other.wrong) == (3**row.length, 0)
+            assert row.margin == pytest.approx(other.margin, abs=1e-4)  # which is of float32
+        wrong = certify_language(model, whole.task, range(1, 13), until="signs")
+        assert wrong.is_shortest
+        assert len({*wrong.shortest.tokens}) == 1
+        assert len(wrong.shortest.tokens) == 10
 
 
 def test_a_classifier_of_brackets_is_run_and_told(tmp_path: Path) -> None:

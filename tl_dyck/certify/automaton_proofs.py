@@ -45,9 +45,14 @@ def prove_task(
     network, _ = read_automaton(model, task, longest, allowed=threshold is not None)
     if network.below is not None:
         raise NoProofError("automata have proofs of one-layer models only; this one has two")
+    if network.ahead:
+        raise NoProofError(
+            "automata have proofs of causal models only, and this one looks ahead; "
+            "certify_language decides it"
+        )
     asker = Asker(network.rnn)
     if task.asked is None:
-        answers = Answers.of(task, longest)
+        answers = Answers.of(task, longest, follows=threshold is not None)
         return _prove(asker, answers, task.name, longest, time_limit, threshold)
     prefixes = [prefixes_at(task, place) for place in task.asked if place < longest]
     return _prove_places(asker, prefixes, task.name, time_limit, threshold)

@@ -147,4 +147,4 @@ def _answers(task: AutomatonTask, length: int) -> Answers:
 def _answers_once(task: AutomatonTask, length: int) -> Answers:
     if task.places is not None:
         return Answers.of_prefixes(prefixes_at(task, length - 1))
-    return Answers.of(task, length)
+    return Answers.of(task, length, follows=True)

@@ -50,6 +50,12 @@ def hides_bos(model: Any) -> bool:
     return bool(getattr(getattr(unwrapped(model), "cfg", None), "hides_bos", False))
 
 
+def looks_ahead(model: Any) -> bool:
+    """Whether each token reads those after it, too; an RNN and a function say nothing of that."""
+    cfg = getattr(unwrapped(model), "cfg", None)
+    return bool(getattr(cfg, "attention_dir", "causal") != "causal")
+
+
 def longest_read(model: Any) -> float:
     """How many tokens a model reads, BOS included; infinite if nothing says."""
     inside = unwrapped(model)

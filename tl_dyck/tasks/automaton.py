@@ -66,7 +66,8 @@ class AutomatonTask:
             digit by digit; None for from left to right, of any length.
         asked: with `places`: after which places something must be said, which is the task's
             `answer` to the state that the whole string leaves, else the symbol at the next place;
-            where the symbols up to there tell what it is. None for all, or of `answer` the last.
+            where the symbols up to there tell what it is. None for all, or of `answer` the last. A
+            model that looks ahead is asked at one place, for the `answer` to the whole string.
         train_lengths: lengths, in symbols, of training strings, each as often; of `places` there is
             one.
         long_lengths: shortest and longest length of the strings that test length generalisation;
@@ -245,8 +246,8 @@ class AutomatonTask:
         return Table.explore(self, max(*self.train_lengths, *self.long_lengths))
 
     @cached_property
-    def explored(self) -> dict[int, PlacePrefixes]:
-        """What `tl_dyck.tasks.places.prefixes_at` has found of a task with `places`, by place."""
+    def explored(self) -> dict[tuple[int, bool], PlacePrefixes]:
+        """What `tl_dyck.tasks.places.prefixes_at` has found of a task with `places`."""
         return {}
 
     def _prefixes(self, tokens: Tensor, place: int) -> tuple[int, PlacePrefixes, NDArray[np.int64]]:

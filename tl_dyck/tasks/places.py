@@ -1,9 +1,10 @@
 """Strings of one length whose symbols an automaton reads in another order than they stand in.
 
 Digit by digit, a sum has a state of a carry; from left to right, of a whole number. The order in
-which an automaton reads is free, for what a causal model of one layer computes at a place is a sum
-over the places up to there. What it has read then is a prefix, whose last symbol is the query: so
-of each place that is asked there is an automaton of its own, which reads that symbol last.
+which an automaton reads is free, for what a model of one layer computes at a place is a sum over
+the places that it attends to. Of a causal one these are a prefix, whose last symbol is the query;
+of one that looks ahead, all of the string. So of each place that is asked there is an automaton of
+its own, which reads the query last.
 
 Knows: what may follow a prefix, as far as the prefix tells.
 """
@@ -23,8 +24,8 @@ from tl_dyck.tasks.tables import MOST_STATES, answer_of, check_state, may_end, m
 NONE = -1  # no state, no symbol
 
 _READ, _QUERY, _NEXT, _HIDDEN = "read", "query", "next", "hidden"
-"""What a prefix is to a symbol of a string: it has it before its last place, as its last symbol, or
-not; of those that it has not the next one is what a model is asked for."""
+"""What is read at a place, of a symbol of a string: it is a key, or the query, or not seen; of
+those that are not seen the next one is what a model is asked for."""
 
 _Subset = frozenset[tuple[int, int, int]]
 """What is possible after some symbols: classes of states, the query's symbol, the next symbol."""
@@ -35,9 +36,11 @@ _Subset = frozenset[tuple[int, int, int]]
 class PlacePrefixes:
     """The prefixes of a task's strings that end at one place, and what may follow them.
 
+    Or, of models that look ahead, the whole strings, of which one place is the query.
+
     Attributes:
         order: ``[length]`` the places of a prefix in the order in which `after` reads them, the
-            last place last.
+            query last.
         after: ``[state, symbol]`` the state after each symbol; `NONE` where there is none.
         may: ``[state, symbol]`` what may follow a whole prefix that leads here.
         answer: ``[state]`` what must be said after such a prefix: the task's `answer`, else the one
@@ -58,15 +61,20 @@ class PlacePrefixes:
         return state
 
 
-def prefixes_at(task: Any, place: int) -> PlacePrefixes:
+def prefixes_at(task: Any, place: int, *, whole: bool = False) -> PlacePrefixes:
     """The prefixes of an `AutomatonTask` with places that end at one; made once.
+
+    Args:
+        task: of places.
+        place: the query's.
+        whole: the whole strings, as models read them that look ahead.
 
     Raises:
         ValueError: there are too many states.
     """
-    found: PlacePrefixes | None = task.explored.get(place)
+    found: PlacePrefixes | None = task.explored.get((place, whole))
     if found is None:
-        found = task.explored[place] = _Explored(task, place).prefixes()
+        found = task.explored[place, whole] = _Explored(task, place, whole).prefixes()
     return found
 
 
@@ -117,17 +125,19 @@ def check_places(task: Any) -> None:
 
 
 class _Explored:
-    """A task's automaton, step by step, as it is seen by prefixes that end at a place."""
+    """A task's automaton, step by step, as it is seen from a place: up to there, or all of it."""
 
-    def __init__(self, task: Any, place: int) -> None:
-        self.task, self.place = task, place
+    def __init__(self, task: Any, place: int, whole: bool) -> None:
+        self.task, self.place, self.whole = task, place, whole
         self.kinds = [self._kind(each) for each in task.places]
         self.levels = list(_levels(task))
         self.known: list[list[Any]] = self._classes()
 
     def _kind(self, place: int) -> str:
-        if place <= self.place:
-            return _QUERY if place == self.place else _READ
+        if place == self.place:
+            return _QUERY
+        if place < self.place or self.whole:
+            return _READ
         return _NEXT if place == self.place + 1 and self.task.answer is None else _HIDDEN
 
     def _classes(self) -> list[list[Any]]:
@@ -202,8 +212,9 @@ class _Explored:
                 may[state, [each for each in said if each != NONE]] = True
             (alone,) = said if len(said) == 1 else (None,)
             answer[state] = NONE if alone is None else alone
-        order = [place for place in self.task.places if place < self.place]
-        order += [] if self.place < 0 else [self.place]
+        kinds = [*zip(self.kinds, self.task.places, strict=True)]
+        # the query last
+        order = [place for what in (_READ, _QUERY) for kind, place in kinds if kind == what]
         return PlacePrefixes(np.array(order, dtype=np.int64), table, may, answer)
 
     def _read(self, subset: _Subset, step: int) -> dict[int, _Subset]:

@@ -119,7 +119,7 @@ def test_sums_of_a_model_that_others_could_have_trained(shape):
     task = replace(task, answer=lambda total: 0)
     n = sum(3**length for length in range(1, 5))
     assert (
-        f"each of {n} strings of 1 to 4 tokens of an automaton of 11 states, called 'cumul"
+        f"each of {n} strings of 1 to 4 tokens of an automaton of 9 states, called 'cumul"
         in prove_language(model, task, 4).says
     )
     with pytest.raises(CertifyError, match="only 'any_token' and"):

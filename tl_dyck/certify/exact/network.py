@@ -94,15 +94,21 @@ class Network:
         rnn: the network; with a layer below, what comes after its embedding.
         below: the layer below, which makes what is read, and carries the states; None if there is
             none.
-        order: the place in a string of each symbol, where strings come in another order, the last
-            place last; None for from left to right.
+        order: the place in a string of each symbol, where strings come in another order, the query
+            last; None for from left to right.
+        ahead: whether queries attend to later places, too.
 
     Raises:
         UnsupportedModelError: logits are capped: their differences are not linear in what is read.
     """
 
     def __init__(
-        self, rnn: TwoLayerRNN, below: Machine | None = None, order: Sequence[int] | None = None
+        self,
+        rnn: TwoLayerRNN,
+        below: Machine | None = None,
+        order: Sequence[int] | None = None,
+        *,
+        ahead: bool = False,
     ) -> None:
         if rnn.config.logit_cap is not None:
             raise UnsupportedModelError(
@@ -118,7 +124,7 @@ class Network:
             self.config = replace(
                 rnn.config, d_mlp=None, act_fn=None, ln2=None, gated=False, parallel=False
             )
-        self.below = below
+        self.below, self.ahead = below, ahead
         self._in_order: InOrder | None = None
         if order is not None and rnn.config.state == "position":
             self._in_order = InOrder(self.rnn, len(self.prefix), order)
@@ -148,7 +154,7 @@ class Network:
                 f"{self.config.model_name}: places are read in any order by models of one layer "
                 "without depths; of others run the strings"
             )
-        return Network(self.rnn, order=order)
+        return Network(self.rnn, order=order, ahead=self.ahead)
 
     @property
     def prefix(self) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from tl_dyck.certify.language.automata import NOTHING, Answers, Margins
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.tasks import AutomatonTask
-from tl_dyck.tasks.places import prefixes_at
+from tl_dyck.tasks.places import PlacePrefixes, prefixes_at
 
 
 @final
@@ -32,6 +32,7 @@ class Asking:
         strings: how they are drawn: of a task with places whole ones, in the order in which they
             are read.
         numbers: how many of each length are asked for something.
+        ahead: whether the model looks ahead.
     """
 
     task: AutomatonTask
@@ -39,6 +40,7 @@ class Asking:
     margins: Callable[[int], Margins]
     strings: Answers
     numbers: list[int]
+    ahead: bool = False
 
     @classmethod
     def of(
@@ -62,18 +64,17 @@ class Asking:
 
         bare = not network.prefix
         if task.asked is None:
-            strings = Answers.of(task, longest)
+            strings = Answers.of(task, longest, follows=threshold is not None)
             margins = of(strings, network)
             numbers = margins.answers.asking(longest, bare=bare)
             return cls(task, longest, lambda length: margins, margins.answers, numbers)
         numbers, each = [0] * (longest + 1), {}
-        for place in (place for place in task.asked if place < longest):
-            prefixes = prefixes_at(task, place)
+        for length, prefixes in prefixes_of(task, longest, ahead=network.ahead).items():
             answers, order = Answers.of_prefixes(prefixes), prefixes.order
-            each[place + 1] = of(answers, network.in_order(order.tolist()), order)
-            numbers[place + 1] = each[place + 1].answers.asking(place + 1, bare=bare)[-1]
+            each[length] = of(answers, network.in_order(order.tolist()), order)
+            numbers[length] = each[length].answers.asking(length, bare=bare)[-1]
         strings = Answers.of(task, task.train_lengths[0])
-        return cls(task, longest, each.__getitem__, strings, numbers)
+        return cls(task, longest, each.__getitem__, strings, numbers, network.ahead)
 
     def alike(self, lengths: Sequence[int]) -> Iterator[Sequence[int]]:
         """Lengths that follow each other, in runs that one automaton serves."""
@@ -84,11 +85,45 @@ class Asking:
 
     def wanted(self, strings: IntArray) -> IntArray:
         """[n, length + 1] the answer to each beginning of strings, see `wanted`."""
-        return wanted(self.task, lambda length: self.margins(length).answers, strings)
+        return wanted(self.task, lambda n: self.margins(n).answers, strings, ahead=self.ahead)
+
+
+def prefixes_of(task: AutomatonTask, longest: int, *, ahead: bool) -> dict[int, PlacePrefixes]:
+    """What a task with places asks about, by the length of what is read.
+
+    Args:
+        task: with places.
+        longest: length that is asked about.
+        ahead: of a model that looks ahead, which reads whole strings.
+
+    Raises:
+        CertifyError: of such a model, an answer at several places, or the symbol that it sees.
+    """
+    assert task.asked is not None
+    if not ahead:
+        return {place + 1: prefixes_at(task, place) for place in task.asked if place < longest}
+    if task.answer is None:
+        raise CertifyError(
+            f"{task.name} asks for the next symbol, which a model that looks ahead sees; give the "
+            "task an answer="
+        )
+    if len(task.asked) > 1:
+        raise CertifyError(
+            f"{task.name} is asked at places {', '.join(map(str, task.asked))}, and a model that "
+            "looks ahead reads whole strings at each: give one place at a time, such as asked="
+            f"[{task.asked[0]}]"
+        )
+    length = task.train_lengths[0]
+    found = {length: prefixes_at(task, task.asked[0], whole=True)}
+    return found if length <= longest else {}
 
 
 def wanted(
-    task: AutomatonTask, answers_of: Callable[[int], Answers], strings: IntArray
+    task: AutomatonTask,
+    answers_of: Callable[[int], Answers],
+    strings: IntArray,
+    *,
+    ahead: bool = False,
 ) -> IntArray:
     """[n, length + 1] the answer to each beginning of strings, or `NOTHING`.
 
@@ -96,6 +131,7 @@ def wanted(
         task: whose strings they are.
         answers_of: the automaton of a length; of tasks without places always the same.
         strings: [n, length] as they stand; -1 fills them up.
+        ahead: of a model that looks ahead.
     """
     length = strings.shape[1]
     found = np.full((len(strings), length + 1), NOTHING)
@@ -108,8 +144,7 @@ def wanted(
                 moved = answers.after[state, symbol]
                 state = np.where((state < 0) | (symbol < 0), NOTHING, moved)
         return found
-    for place in (place for place in task.asked if place < length):
-        state = prefixes_at(task, place).states(strings[:, : place + 1])
-        answer = answers_of(place + 1).answer[state]
-        found[:, place + 1] = np.where(state < 0, NOTHING, answer)
+    for end, prefixes in prefixes_of(task, length, ahead=ahead).items():
+        state = prefixes.states(strings[:, :end])
+        found[:, end] = np.where(state < 0, NOTHING, answers_of(end).answer[state])
     return found

@@ -147,7 +147,8 @@ class Attempts:
             return
         wanted = self.asking.wanted(strings)[:, first:]
         wanted[:, ~self._asked[first : length + 1]] = NOTHING
-        logits = self.runner.everywhere(np.maximum(strings, 0))
+        asked = np.flatnonzero(self._asked).tolist()
+        logits = self.runner.everywhere(np.maximum(strings, 0), asked)
         for lengths in self.asking.alike(range(first, length + 1)):
             columns = slice(lengths[0] - first, lengths[-1] + 1 - first)
             here = wanted[:, columns]

@@ -82,13 +82,14 @@ class Answers:
         return cls(prefixes.after, prefixes.answer, may=prefixes.may)
 
     @classmethod
-    def of(cls, task: AutomatonTask, longest: int) -> Answers:
+    def of(cls, task: AutomatonTask, longest: int, *, follows: bool = False) -> Answers:
         """Of a task: what its `answer` says, else the one symbol that `counted` asks for.
 
         Raises:
             WrongTypeError, WrongValueError: an answer is no logit.
         """
-        table = Table.explore(task, longest + 1)  # what follows the longest counts, too
+        # without an answer, or for the claim "allowed", what follows the longest counts, too
+        table = Table.explore(task, longest + (follows or task.answer is None))
         after = np.where(table.chain.after < len(table.states), table.chain.after, NOTHING)
         names = tuple(map(str, table.states))
         if task.answer is None:
@@ -129,7 +130,7 @@ class Answers:
             train_lengths=(1,),
             long_lengths=(1, 1),
         )
-        return cls.of(task, longest)
+        return cls.of(task, longest, follows=True)
 
     def allowed(self) -> tuple[Answers, BoolArray]:
         """The same automaton, asked which symbols may follow, where any may.

@@ -203,7 +203,8 @@ def read_automaton(
     network = network_of(given, bos)
     if network.config.has_position or not isinstance(given, TwoLayerRNN):
         refuse_long(cfg.n_ctx, longest, int(bos is not None))
-    return network, Runner(given, bos)
+    asked_at = task.asked[0] if task.asked is not None and network.ahead else None
+    return network, Runner(given, bos, asked_at)
 
 
 def _row(prefixes: int, known: Anytime, length: int, worst: PrefixFound | None) -> LengthResult:

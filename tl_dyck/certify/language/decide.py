@@ -25,7 +25,7 @@ from tl_dyck.certify.language.anytime import UNTIL
 from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins, along
 from tl_dyck.certify.language.automaton_certificate import decide_automaton, read_automaton_claim
 from tl_dyck.certify.language.evaluator import Evaluator
-from tl_dyck.certify.language.lengths import LONGEST_UNSAID, first_gap, lengths_up_to
+from tl_dyck.certify.language.lengths import first_gap, lengths_unsaid, lengths_up_to
 from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.language.questions import Asked, Head, ask
 from tl_dyck.certify.language.ran_certificate import run_automaton
@@ -41,7 +41,7 @@ from tl_dyck.kit.environment import made_with, one_thread
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.kit.workers import check_jobs, spread
 from tl_dyck.language.dyck import MAX_ENUMERATED_TOKENS
-from tl_dyck.reading.inputs import unwrapped
+from tl_dyck.reading.inputs import looks_ahead, unwrapped
 from tl_dyck.tasks import AutomatonTask, DyckTask, load_task
 
 _SOUGHT = 28
@@ -88,9 +88,10 @@ def certify_language(
     is claimed is that the largest logit is the task's `answer` to the state that a string leaves,
     or the one symbol that `counted` asks for; of "allowed", that each symbol's logit is above the
     threshold exactly if it may follow, where any may. The model starts with BOS if it has a token
-    more than there are symbols. Any other causal model, or a function, is run: on every string
-    while there are few, then on walks that change rarely, on strings that are drawn alike, and down
-    from the least margins. Of the drawn ones `drawn` says an interval.
+    more than there are symbols. One layer may look ahead: then it reads each string to its end, or,
+    with `places`, answers at the one that is asked. Any other model, or a function, is run: on
+    every string while there are few, then on walks that change rarely, on strings that are drawn
+    alike, and down from the least margins. Of the drawn ones `drawn` says an interval.
 
     Examples:
         >>> from tl_dyck import construct, load_task
@@ -146,8 +147,7 @@ def certify_language(
     tell = progress or (lambda share: None)
     task = load_task(task) if isinstance(task, str) else task
     if lengths is None:
-        asked_places = task.asked if isinstance(task, AutomatonTask) else None
-        lengths = LONGEST_UNSAID if asked_places is None else [place + 1 for place in asked_places]
+        lengths = lengths_unsaid(task, ahead=looks_ahead(model_or_rnn))
     wanted = lengths_up_to(lengths)
     if isinstance(task, AutomatonTask):
         above = read_automaton_claim(task, property, (epsilon, other, head), threshold)

@@ -34,6 +34,19 @@ def lengths_up_to(lengths: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int
     return lengths_asked(lengths, 0)
 
 
+def lengths_unsaid(task: Any, *, ahead: bool = False) -> int | list[int]:
+    """Those of the strings that a task asks about, where nobody says.
+
+    Args:
+        task: with places or without.
+        ahead: of a model that looks ahead, which reads whole strings.
+    """
+    asked = getattr(task, "asked", None)
+    if asked is None:
+        return LONGEST_UNSAID
+    return [len(task.places)] if ahead else [place + 1 for place in asked]
+
+
 def first_gap(spoken: Sequence[int], lengths: Sequence[int], name: str, of: Any) -> int | None:
     """The shortest length that was left out though a longer one was asked about; None for none.
 

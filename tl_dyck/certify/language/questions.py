@@ -40,10 +40,10 @@ from tl_dyck.kit.check import check_integer
 from tl_dyck.language import DyckLanguage, Language
 from tl_dyck.language.symbols import needs_stack
 from tl_dyck.reading.decoder import HIDDEN_BOS, departures
-from tl_dyck.reading.inputs import check_predicts, hides_bos, logit_name, named_logits
+from tl_dyck.reading.inputs import check_predicts, hides_bos, logit_name, looks_ahead, named_logits
 from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
 from tl_dyck.rnn.config import RNNWeightError
-from tl_dyck.rnn.export import export_layers, export_rnn
+from tl_dyck.rnn.export import export_last, export_layers
 from tl_dyck.rnn.unsupported import refuse_foreign, refuse_weights
 from tl_dyck.tasks import DyckTask, load_task
 
@@ -291,10 +291,10 @@ def network_of(model: Any, bos: int | None) -> Network:
         first, rnn = export_layers(model)
         below = Below(Network(first))
     else:
-        rnn = export_rnn(model, bos_token=bos)
+        rnn = export_last(model, bos_token=bos)
     if rnn.config.bos_token != bos:
         rnn = TwoLayerRNN(replace(rnn.config, bos_token=bos), rnn.weights)
-    return Network(rnn, below)
+    return Network(rnn, below, ahead=looks_ahead(model))
 
 
 def make_uniform(model: Any, head: Any) -> Any:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from tl_dyck.certify.exact.balls import Array
+from tl_dyck.reading.inputs import looks_ahead
 from tl_dyck.rnn import UnsupportedModelError
 from tl_dyck.rnn.unsupported import refuse_weights
 
@@ -29,19 +30,22 @@ class Runner:
     Args:
         model: maps tokens ``[batch, pos]``, BOS first, to logits ``[batch, pos, d_vocab]``.
         bos: its first token; None if it starts bare.
+        place: of the symbol at which it answers, if it looks ahead; the last one if not given.
 
     Raises:
         UnsupportedModelError: its weights are no numbers of float32 or float64, or it cannot be
             run.
     """
 
-    def __init__(self, model: Any, bos: int | None) -> None:
+    def __init__(self, model: Any, bos: int | None, place: int | None = None) -> None:
         self.model = self.model_or_rnn = model
-        self.bos = bos
+        self.bos, self.ahead = bos, looks_ahead(model)
+        self._at = -1 if place is None else place + (bos is not None)
         refuse_weights(model)
         self._device = next(iter(model.state_dict().values())).device
         try:
-            self.dtype = self._run(torch.tensor([[bos or 0]])).dtype
+            first = self._run(torch.tensor([[bos or 0]]))
+            self.dtype, self._width = first.dtype, first.shape[-1]
         except RuntimeError as error:
             line = (str(error).splitlines() or ["it fails"])[0]
             raise UnsupportedModelError(
@@ -56,19 +60,28 @@ class Runner:
 
     def batch(self, strings: Tokens) -> Array:
         """After strings of one length, without BOS: ``[n, d_vocab]``."""
-        logits: Array = self._run(self._read(strings))[:, -1].double().cpu().numpy()
+        logits: Array = self._run(self._read(strings))[:, self._at].double().cpu().numpy()
         return logits
 
-    def everywhere(self, strings: Tokens) -> Array:
+    def everywhere(self, strings: Tokens, asked: Sequence[int] | None = None) -> Array:
         """After each token of strings of one length, without BOS: ``[n, pos, d_vocab]``.
 
-        With a BOS the first is what is said before any symbol.
+        With a BOS the first is what is said before any symbol. Of a model that looks ahead, the
+        beginnings of `asked` symbols are read by themselves; of others nothing is known, NaN.
         """
+        if self.ahead:
+            first, length = int(self.bos is None), strings.shape[1]
+            some = [n for n in range(first, length + 1) if asked is None or n in asked]
+            each = {n: self.batch(strings[:, :n]) for n in some}
+            nothing = np.full((len(strings), self._width), np.nan)
+            return np.stack([each.get(n, nothing) for n in range(first, length + 1)], axis=1)
         logits: Array = self._run(self._read(strings)).double().cpu().numpy()
         return logits
 
     def after(self, strings: Sequence[tuple[int, ...]]) -> list[Array]:
         """After strings of any lengths, each ``[d_vocab]``; a causal model reads no filling."""
+        if self.ahead:
+            return [self.batch(np.array([string], dtype=np.int64))[0] for string in strings]
         found: list[Array] = []
         for start in range(0, len(strings), _AT_ONCE):
             some = strings[start : start + _AT_ONCE]

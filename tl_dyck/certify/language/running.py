@@ -21,7 +21,7 @@ from tl_dyck.certify.language.questions import network_of, start_of
 from tl_dyck.certify.language.runner import Runner, Tokens
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.language.chain import Chain
-from tl_dyck.reading.inputs import check_predicts, check_reads, hides_bos
+from tl_dyck.reading.inputs import check_predicts, check_reads, hides_bos, looks_ahead
 from tl_dyck.rnn import TwoLayerRNN, UnsupportedModelError
 from tl_dyck.rnn.unsupported import refuse_foreign
 from tl_dyck.tasks import AutomatonTask
@@ -67,7 +67,7 @@ def says_of(model: Any, task: AutomatonTask, longest: int, *, allowed: bool) -> 
     refuse_foreign(model)
     if model.cfg.n_layers < 2:
         return None
-    if getattr(model.cfg, "attention_dir", "causal") != "causal":
+    if looks_ahead(model):
         raise UnsupportedModelError(
             f"the model has {model.cfg.n_layers} layers and looks ahead; give a function of whole "
             "strings, such as lambda tokens: model(tokens)[:, 0], which is run on all that it can"
@@ -132,7 +132,8 @@ class Strings:
 
     @cached_property
     def _every_length(self) -> Answers:
-        return self._asked(Answers.of(self.task, self.longest))
+        more = self.threshold is not None
+        return self._asked(Answers.of(self.task, self.longest, follows=more))
 
     def _asked(self, answers: Answers) -> Answers:
         return answers if self.threshold is None else answers.allowed()[0]
