@@ -295,16 +295,19 @@ def test_one_head_and_a_linear_readout_need_no_parts(problem, seed, state):
     assert (arrays["trees"] == check_edits.BOUND).sum() == len(ends)
 
 
+@pytest.mark.parametrize("state", ["none", "position+depth"])  # a symbol occurs twice, or once
 @pytest.mark.parametrize("fields", PROVABLE)
-def test_strings_of_a_list_are_run_as_the_network_says(fields):
+def test_strings_of_a_list_are_run_as_the_network_says(fields, state, monkeypatch):
     """Of each string it is shown whether the target wins, by a billionth on both sides of a tie."""
-    space, string = SPACE, STRING
-    options = {"attn_scale": 1.7, "eps": 0.1, "state": "position+depth", "bos_token": 6, **fields}
+    options = {"attn_scale": 1.7, "eps": 0.1, "state": state, "bos_token": 6, **fields}
     rnn = random_rnn(1, n_heads=9, **options)
-    every = strings_of(rnn, space, string)
+    every = strings_of(rnn, SPACE, STRING)
     gaps = margins(rnn, every, 0)
     for gap in np.sort(gaps)[[0, len(gaps) // 2, -1]]:
         for off in (1e-9, -1e-9):
-            made = Case(favouring(rnn, 0, off - gap), space, string)
-            left = [open_strings(made.part(last)) for last in made.ends()]
+            made = Case(favouring(rnn, 0, off - gap), SPACE, STRING)
+            with monkeypatch.context() as patch:
+                if state == "none":
+                    patch.setattr(check_edits, "MOST", 1)  # one string at a time
+                left = [open_strings(made.part(last)) for last in made.ends()]
             assert sum(map(len, left)) == (gaps - gap + off <= 0).sum()
