@@ -19,11 +19,12 @@ import pytest
 import torch
 
 import tl_dyck
+from tests.certify.oracles import favouring, random_rnn
 from tests.certify.proofs.test_changed_files import CHANGES
 from tl_dyck import DyckTask, construct, prove_edits, prove_language
 
 SIZES = {"<f4": 4, "<f8": 8, "<u2": 2, "|u1": 1}
-FORMATS = {"proof/4", "agreement/1", "edits/3", "automaton/5", "two_layers/1"}
+FORMATS = {"proof/4", "agreement/1", "edits/4", "automaton/5", "two_layers/1"}
 
 
 class Refused(ValueError):
@@ -213,7 +214,7 @@ def trees(numbers: list[int], before: int, named: int) -> int:
         todo, found = 1, found + 1
         while todo:
             need(at < len(numbers))
-            if numbers[at] >= 65534:
+            if numbers[at] >= 65533:
                 need(at + named + 1 < len(numbers) + 1)
                 at += named + 1 + numbers[at + named]
                 todo -= 1
@@ -227,13 +228,16 @@ def trees(numbers: list[int], before: int, named: int) -> int:
 def test_trees_along_paths() -> None:
     model = construct.uniform_attention(TASK.language)
     facts, arrays = read(prove_edits(model, "[([", None, "pairs:1").content)
-    assert facts["format"] == "tl_dyck.edits/3"
+    assert facts["format"] == "tl_dyck.edits/4"
     assert {span for _, _, span, _ in facts["rewrites"]} == {0}
     numbers = arrays["trees"].tolist()
     assert trees(numbers, 2, 1) == 1  # pairs go before the last bracket
     with pytest.raises(Refused):
         trees(numbers[:-1], 2, 1)
     assert arrays["W_E"].shape[0] == len(facts["tokens"]) == len(facts["texts"])
+    of_nine = prove_edits(favouring(random_rnn(3, n_heads=9), 0, 9.0), (0, 1), 0, "swap:1")
+    numbers = read(of_nine.content)[1]["trees"].tolist()
+    assert numbers == [65533, 0] * trees(numbers, 2, 1)
 
     facts, arrays = read(prove_language(model, TASK, 4, by="paths").content)
     assert facts["format"] == "tl_dyck.automaton/5"

@@ -11,8 +11,8 @@ choice makes a string, after BOS if there is one. On all of them the target has 
 *The network* (Zhang et al., arXiv 2405.17361). A symbol s is a token with its position, its depth
 of brackets, both or neither. After symbols that end with s' head h returns o_h = Σ E_hs v_hs / Z_h,
 Z_h = Σ E_hs, E_hs = exp(q_h(s')·k_hs) up to a common factor. Then W_O, LN_C (Eq. 7 of Wen et al.
-2023) or none, the residual or not, LN_C or none, an MLP (ReLU, GELU, SiLU) behind a norm or none,
-a norm or none, the unembedding.
+2023) or none, the residual or not, LN_C or none, an MLP (ReLU, GELU, its form with tanh, SiLU)
+behind a norm or none, a norm or none, the unembedding.
 
 *Covering.* Cut x into levels, two a token: before its gap, behind it. An option (keep a token,
 leave a gap, rewrite) leads from a level to a later one, and from states to states: what is spent,
@@ -29,9 +29,9 @@ over 2^H choices of Z's, each the least of a sum of costs. Every number behind t
 as a linear functional of o and a constant that is known up to a radius. Sums of such are such. With
 y = a + δ, |δ| ≤ m, of the products, roots and activations that are taken of such numbers the linear
 part at a is kept, the rest bounded: δδ' by m m'; |u| by what lies between w·u and that plus
-|δ|² / 2R for w = u(a) / R, |w| ≤ 1; 1 / σ by tangents; GELU by m² max |GELU''| / 2, SiLU alike;
-ReLU by its chord. Before the unembedding a norm's divisor is not divided by: logits compare as they
-do times σ.
+|δ|² / 2R for w = u(a) / R, |w| ≤ 1; 1 / σ by tangents; GELU by m² max |GELU''| / 2, SiLU and GELU's
+form with tanh, x / (1 + exp(-z)) for z = √(8/π) (x + 0.044715 x³), alike; ReLU by its chord. Before
+the unembedding a norm's divisor is not divided by: logits compare as they do times σ.
 
 *Rays.* One head before LN_C: with x = W_O o + b_O it gives P x / max(|P x|, C). Let y = P (W_O v +
 b_O), so P x = Σ E y / Z, and |u| ≤ 1. If Σ E (u·y - C) ≥ 0 on all paths of a part, then |P x| ≥ u·P
@@ -39,6 +39,10 @@ x ≥ C > 0 there, so Z cancels: LN_C gives Σ E y over its length. Of o' = Σ E
 o' / |o'|, the divisor is positive, and the bound above holds of o' with y for v, Σ E (u·y) for Z,
 and r = Σ E (D·y - t u·y). Edits that change what is attended to, but not its direction, change o'
 little, or not at all. A leaf of the file says whether its bound is of o or of o'.
+
+*Lists.* A leaf may say that its strings are run one by one, at most `LISTED` of them. Then Z, o_h
+and all behind them are numbers known up to rounding, and a margin within that is refused. No choice
+of Z's is made: so the heads may be more than `HEADS`, of which 2^H choices are too many.
 
 *Arithmetic.* As in `check_language`: every number is a float64 and a radius. Costs are lowered by
 what sums of so many of them can be off by.
@@ -60,15 +64,19 @@ else:  # copied out
 Enclosure, need, dot, GROW, U = base.Enclosure, base.need, base.dot, base.GROW, base.U
 # CALL is a step of numpy; GELU what one number costs by series in `decimal`, in nanoseconds or so
 WORK, CALL, GELU = base.WORK, base.CALL, 120_000  # of `decimal`
-FORMAT, BEFORE = "tl_dyck.edits/3", "tl_dyck.edits/2"  # without leaves of rays
-# trees are 16-bit words: the two largest are no node. MOST: numbers held at once, 32 MiB of float64
-BOUND, RAYS, MOST = 2**16 - 1, 2**16 - 2, 2**22  # leaves whose bounds are of outputs, of rays
+# the two before: without leaves of lists; without leaves of rays
+FORMAT, BEFORE = "tl_dyck.edits/4", ("tl_dyck.edits/3", "tl_dyck.edits/2")
+# trees are 16-bit words: the three largest are no node, but leaves whose bounds are of outputs, of
+# rays, or of each string by itself; at most so many strings
+BOUND, RAYS, LIST, LISTED = 2**16 - 1, 2**16 - 2, 2**16 - 3, 10_000
+MOST = 2**22  # numbers held at once: 32 MiB of float64
 # leaves side by side, so that they share calls of numpy; numbers that are worked on at once, 0.5 MB
 PARTS, CACHE = 16, 2**16
 AXES = {"W_O": "ned", "b_O": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
 # 2^heads choices of the divisors Z are tried in each bound: with eight heads 256
-NORMS, HEADS, ACTIVATIONS = ("ln1", "ln2", "ln_final"), 8, (None, "relu", "gelu", "silu")
+NORMS, HEADS = ("ln1", "ln2", "ln_final"), 8
+ACTIVATIONS = (None, "relu", "gelu", "gelu_new", "silu")
 CONFIG = ("state", "act_fn", "ln_c", "ln_mid", "residual", "attn_scale", "eps", "n_types")
 CONFIG += ("max_depth", "bos_token", "n_ctx", "separator", *NORMS)
 # the least of each, and its types; 1e-300 for "positive", since a divisor of 0 bounds nothing
@@ -76,6 +84,7 @@ NUMBERS = dict.fromkeys(("attn_scale", "ln_c", "ln_mid"), (1e-300, (int, float))
 NUMBERS |= dict.fromkeys(("n_types", "max_depth", "n_ctx"), (1, (int,)))
 NUMBERS |= {"bos_token": (0, (int,)), "eps": (0, (int, float))}
 ROOT = Decimal("0.39894228040143267793994605993438186847585863116493")  # 1 / √(2π)
+CUBIC = Decimal("0.044715")  # of the form with tanh, whose z is 4 ROOT (x + CUBIC x³)
 
 
 def root(x):
@@ -113,22 +122,31 @@ def gelu(x):
     return float(x * below), float(below + x * density)
 
 
-def silu(x):
-    """SiLU and its slope: x s, s + x s (1 - s), with s = 1 / (1 + exp(-x))."""
+def gated(x, z, slope):
+    """Of x / (1 + exp(-z)) the value and the slope: s + x s (1 - s) z', s = 1 / (1 + exp(-z))."""
     # exp(-100) = 4e-44: beyond, s is 1 or 0 up to less than the error below
-    share = 1 / (1 + (-x).exp()) if abs(x) < 100 else Decimal(int(x > 0))
-    return float(x * share), float(share + x * share * (1 - share))
+    share = 1 / (1 + (-z).exp()) if abs(z) < 100 else Decimal(int(z > 0))
+    return float(x * share), float(share + x * share * (1 - share) * slope)
+
+
+CURVES = {
+    "gelu": gelu,
+    "silu": lambda x: gated(x, x, 1),
+    "gelu_new": lambda x: gated(
+        x, 4 * ROOT * (x + CUBIC * x**3), 4 * ROOT * (1 + 3 * CUBIC * x * x)
+    ),
+}
 
 
 def smooth(x, known, act_fn):
-    """GELU or SiLU and its slope at numbers; what is found is known from then on."""
+    """A curve and its slope at numbers; what is found is known from then on."""
     new = {*x.tolist()} - known.keys()
     WORK.spend(GELU * len(new), len(known) + len(new))
     with localcontext() as context:
         # digits: far more than a float64's 17, since 1/2 + φ · series cancels where x is negative
         context.prec = 50
         for number in new:
-            known[number] = (gelu if act_fn == "gelu" else silu)(Decimal(number))
+            known[number] = CURVES[act_fn](Decimal(number))
     # of the series and of the tail; the 2 u is the rounding from decimals to float64
     error = 1e-30 * (1 + abs(x))
     found = np.array([known[each] for each in x.tolist()]).reshape(-1, 2).T
@@ -136,15 +154,23 @@ def smooth(x, known, act_fn):
 
 
 def bends(x, act_fn):
-    """The most of |GELU''| or |SiLU''| at numbers whose absolute value is x or more."""
+    """The most of a curve's |φ''| at numbers whose absolute value is x or more."""
     if act_fn == "gelu":
         # φ(x) (2 - x²): falls in |x| to 0 at √2, is negative beyond, and least at |x| = 2
         bend = np.exp(-(x**2) / 2) * float(ROOT) * abs(2 - x**2)
         # 0.108 ≥ |GELU''(2)| = 2 φ(2) = 0.10798…, the height of that second hill
         return np.where(x < 2, np.maximum(bend, 0.108), bend)
-    # s (1 - s) (2 - x (2 s - 1)): falls to 0 at 2.4, is negative beyond, least at 3.4358…
-    e = np.exp(-x)
-    bend = e / (1 + e) ** 2 * abs(2 - x * (1 - e) / (1 + e))
+    # s (1 - s) (2 z' + x z'' - x z'² (2 s - 1)), of SiLU with z = x
+    z, first, second = x, 1.0, 0.0
+    if act_fn == "gelu_new":
+        c, cubic = 4 * float(ROOT), float(CUBIC)
+        z, first, second = c * (x + cubic * x**3), c * (1 + 3 * cubic * x**2), 6 * c * cubic * x
+    e = np.exp(-z)
+    bend = e / (1 + e) ** 2 * abs(2 * first + x * second - x * first**2 * (1 - e) / (1 + e))
+    if act_fn == "gelu_new":
+        # falls to 0 at 1.42, is negative beyond, least at 2.0135…: 0.108 ≥ 0.107913…
+        return np.where(x < 2.02, np.maximum(bend, 0.108), bend)
+    # falls to 0 at 2.4, is negative beyond, least at 3.4358…
     # 0.037 ≥ 0.036914…, the height of that second hill
     return np.where(x < 3.44, np.maximum(bend, 0.037), bend)
 
@@ -168,8 +194,8 @@ class OneLayer:
         fits = all(weights[y].shape == tuple(sizes[x] for x in axes[y]) for y in axes)
         # W_E has a row for each depth from 0 to D
         fits &= sizes.get("l", 1) == (config["max_depth"] or 0) + 1
-        fits &= sizes["t"] == len(self.rows) == len(tokens) and sizes["n"] <= HEADS
-        fits &= max(sizes[x] for x in "de") <= base.LARGEST
+        fits &= sizes["t"] == len(self.rows) == len(tokens)
+        fits &= max(sizes[x] for x in "nde") <= base.LARGEST
         need(fits, "its weights do not fit together, or are too many")
         depth = "depth" in config["state"]
         known = config["state"] in ("none", "position", "depth", "position+depth")
@@ -227,6 +253,7 @@ class Paths:
     """Strings as paths of options."""
 
     order = None  # in which places are read, if it is not their own
+    lists = False  # whether its trees may have leaves that list strings
 
     @classmethod
     def parts(cls, facts, network):
@@ -450,11 +477,30 @@ class PartWalks:
             found[self.part[first]] = np.minimum.reduceat(self.sums[self.ends], first)
         return found
 
+    def strings(self, most):
+        """Every path of the only part, as symbols; ProofError if there are more."""
+        # how many come to each node; from every node some lead on to the end, so that none has more
+        counts = np.ones(self.size)
+        for at, came, _, first, *_ in self.steps:
+            counts[at : at + len(first)] = np.add.reduceat(counts[came], first)
+        n = counts[self.ends].sum()
+        need(n <= most, f"it lists more than {most:,} strings")
+        WORK.spend(n * (CALL + 500 * len(self.steps)), n * len(self.steps) * len(self.steps))
+        # nodes that are origins, then those of each step: what paths come to them emitted
+        found = [[() if row == self.rows - 1 else (row,)] for row in self.origins.tolist()]
+        for _, came, rows, first, *_ in self.steps:
+            for start, end in itertools.pairwise([*first.tolist(), len(came)]):
+                emitted = [(i, tuple(rows[:, i].tolist())) for i in range(start, end)]
+                found.append([(*path, *new) for i, new in emitted for path in found[came[i]]])
+        every = [path for end in self.ends.tolist() for path in found[end]]
+        return [[each for each in path if each < self.rows - 1] for path in every]
+
 
 class Edits(Paths):
     """The edits of a string; a state is the budget spent, and how far places and depths moved."""
 
-    formats = FORMAT, BEFORE
+    formats = FORMAT, *BEFORE
+    lists = True
 
     def __init__(self, facts, network):
         self.x, self.budgets, kinds = facts["string"], facts["budgets"], len(facts["budgets"])
@@ -613,6 +659,8 @@ class PartBounds:
 
     def __init__(self, parts, rays=False):
         (first, *_), groups = parts, [part.group for part in parts]
+        # of a head with its divisor's two ends each: 2^heads choices
+        need(first.group.net.v.mid.shape[1] <= HEADS, f"it bounds more than {HEADS} heads at once")
         self.space, self.net, self.parts = first.group.space, first.group.net, parts
         self.walks, self.r = self.space.walks(parts), together([group.r for group in groups])
         # [part, symbol, head]
@@ -770,16 +818,19 @@ class PartBounds:
         rest = value + slope * Enclosure(-at) + Enclosure(0 * at, bend * moved**2 / 2 * GROW)
         return p.times(slope).plus(rest)
 
-    def margins(self, rows, constants):
-        """Rows of factors of logits, and a constant for each, times a positive number."""
-        c, w, n, parts = self.net.c, self.net.w, self.r.mid.shape[1], len(self.parts)
+    def attended(self):
+        """W_O o + b_O; of rays o' itself, [n, one head, n], stands for it."""
+        w, n, parts = self.net.w, self.r.mid.shape[1], len(self.parts)
+        nothing = Enclosure(np.zeros((parts, n)))
+        if self.u:
+            return Affine(Enclosure(np.repeat(np.eye(n)[None, :, None], parts, axis=0)), nothing)
         w_o = (np.moveaxis(side, 2, 0)[None] for side in (w["W_O"].mid, w["W_O"].rad))
         w_o = (np.repeat(side, parts, axis=0) for side in w_o)
-        nothing = Enclosure(np.zeros((parts, n)))
-        x = Affine(Enclosure(*w_o), nothing + w["b_O"])
-        if self.u:
-            # of a ray, o' itself, [n, one head, n], stands for W_O o + b_O
-            x = Affine(Enclosure(np.repeat(np.eye(n)[None, :, None], parts, axis=0)), nothing)
+        return Affine(Enclosure(*w_o), nothing + w["b_O"])
+
+    def margins(self, rows, constants):
+        """Rows of factors of logits, and a constant for each, times a positive number."""
+        c, w, n, x = self.net.c, self.net.w, self.r.mid.shape[1], self.attended()
         # a norm divides by √(|P x|² / n + eps) = √(|P x|² + n eps) / √n: √n is multiplied back
         wide = root(Enclosure(float(n))) * Enclosure(np.ones((1, n)))
         # of a ray |P x| > C was shown, so that the constant plays no part
@@ -803,12 +854,73 @@ class PartBounds:
         return u.into(towards) + size.into(bias[:, None])
 
 
+class Listed(PartBounds):
+    """Strings of a part, run one by one: nothing is linear in outputs, which are numbers."""
+
+    def __init__(self, part, strings, step):
+        n, net, self.step, self.u = len(strings), part.group.net, step, None
+        self.net, self.parts, self.r = net, [part] * n, together([part.group.r] * n)
+        self.known, self.empty = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
+        times = np.zeros((n, len(net.v.mid), 1))  # of each symbol in each string
+        for row, path in zip(times, strings, strict=True):
+            np.add.at(row, path, 1)
+        e = together([part.group.weights(path) for path in strings]) * Enclosure(times)
+        total = inverse(dot("bsn,s->bn", e, np.ones(times.shape[1])))
+        o = dot("bsn,sne->bne", e, net.v) * total[:, :, None]
+        self.o = dot("bne,ned->bd", o, net.w["W_O"]) + net.w["b_O"]
+
+    def attended(self):
+        """W_O o + b_O, without a slope: as of no head."""
+        return Affine(Enclosure(np.zeros((*self.o.mid.shape, 0, 1))), self.o)
+
+    def below(self, y, sign=False):
+        """A bound of each number from below."""
+        return y.rest.low
+
+    def range(self, y):
+        """Bounds of numbers, and what they are about."""
+        return y.rest.low, y.rest.high, y.rest.mid
+
+    def activated(self, p):
+        """The activation of numbers; of a curve at one of few numbers near each, if told to."""
+        x = p.rest
+        if self.net.c["act_fn"] == "relu":
+            # |relu(x) - relu(y)| ≤ |x - y|
+            return Affine(p.slope, Enclosure(np.maximum(x.mid, 0), x.rad))
+        at = np.rint(x.mid / self.step) * self.step if self.step else x.mid
+        at = np.nan_to_num(at)
+        found = smooth(at.ravel(), self.net.curve, self.net.c["act_fn"])
+        value, slope = (each[np.arange(at.size).reshape(at.shape)] for each in found)
+        off = x + Enclosure(-at)
+        # |φ''| ≤ 0.8 of every curve: √(2/π) = 0.798 at 0 is the most
+        more = 0.4 * off.size**2 * GROW
+        return Affine(p.slope, value + slope * off + Enclosure(0 * at, more))
+
+
+def open_strings(part, pause=lambda: None):
+    """Those strings of a part on which what is asked is not shown, each run by itself."""
+    space, net = part.group.space, part.group.net
+    strings = space.walks([part]).strings(LISTED)
+    held = net.v.mid.size + part.asked[0].size + len(part.asked[0]) * len(net.w["W_U"].mid)
+    at_once = max(1, MOST // 16 // held)
+    # a curve is known at numbers that are 2^-12 apart, so that strings share them; then anew
+    for step in (2.0**-12, 0.0):
+        left = []
+        for first in range(0, len(strings), at_once):
+            some = strings[first : first + at_once]
+            pause()
+            shown = Listed(part, some, step).settled()
+            left += [path for path, true in zip(some, shown, strict=True) if not true]
+        strings = left
+    return strings
+
+
 def check(facts, arrays, kind=Edits):
     """Check a proof; what it proves, as a sentence. Raises ProofError if it proves nothing."""
     need(facts["format"] in kind.formats, f"not of format {kind.formats[0]}")
     weights = {name: array for name, array in arrays.items() if name != "trees"}
     net, nodes = OneLayer(facts["config"], weights, facts["tokens"]), iter(arrays["trees"].tolist())
-    ways, leaves = 0, (arrays["trees"] >= RAYS).sum()
+    ways, leaves = 0, (arrays["trees"] >= LIST).sum()
     for space in kind.parts(facts, net):
         net.tabulate(*space.symbols)
         leaves = forest(space, nodes, leaves)
@@ -831,11 +943,11 @@ def forest(space, nodes, leaves):
             while todo:
                 allowed, step = todo.pop(), next(nodes)
                 WORK.spend(CALL)
-                if step in (BOUND, RAYS):
+                if step in (BOUND, RAYS) or (step == LIST and space.lists):
                     # a leaf: how many options it names, then these
                     named = {next(nodes) for _ in range(next(nodes))}
                     part = Part(groups[last], asked, allowed, space.finals, space.path(named))
-                    batch.append((part, step == RAYS))
+                    batch.append((part, step))
                     if len(batch) >= space.at_once():
                         leaves, batch = settle(batch, leaves), []
                 else:
@@ -849,9 +961,12 @@ def forest(space, nodes, leaves):
 def settle(batch, leaves):
     """Check leaves; how many are still to be reckoned with."""
     since = WORK.done
-    for rays in (False, True):
-        parts = [part for part, of_rays in batch if of_rays == rays]
-        settled = PartBounds(parts, rays).settled() if parts else ()
+    for leaf in {leaf for _, leaf in batch}:
+        parts = [part for part, its in batch if its == leaf]
+        if leaf == LIST:
+            settled = [not open_strings(part) for part in parts]
+        else:
+            settled = PartBounds(parts, leaf == RAYS).settled()
         for part, shown in zip(parts, settled, strict=True):
             need(bool(shown), f"not settled: strings that end with symbol {part.group.last}")
     if not batch:

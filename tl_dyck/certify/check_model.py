@@ -206,7 +206,7 @@ KINDS = {
     check_edits.FORMAT: (check_edits.check, compare_exported),
     check_automaton.FORMAT: (check_automaton.check, compare_exported),
     check_two_layers.FORMAT: (check_two_layers.check, compare_two_layers),
-    check_edits.BEFORE: (check_edits.check, compare_exported),
+    **dict.fromkeys(check_edits.BEFORE, (check_edits.check, compare_exported)),
     **dict.fromkeys(check_automaton.BEFORE, (check_automaton.check, compare_exported)),
 }
 

@@ -5,6 +5,7 @@ Knows: where a part is parted, and near which string its bound is taken.
 
 from __future__ import annotations
 
+import math
 from itertools import chain
 from typing import Any
 
@@ -46,8 +47,9 @@ def prove_edits(
         "logit 1 (']') is the largest "
 
     Args:
-        model_or_rnn: what `certify_edits` takes: one layer, up to eight heads, an MLP with ReLU,
-            GELU or SiLU, or none.
+        model_or_rnn: what `certify_edits` takes: one layer, an MLP with ReLU, GELU (with erf or
+            tanh) or SiLU, or none. With more than eight heads all strings are listed, at most
+            10,000.
         tokens: the string, with BOS or without, or its text.
         target: the logit that must stay largest, or its text; None for what is predicted.
         space: the edits, or their text, such as "pairs:2".
@@ -61,7 +63,7 @@ def prove_edits(
     asker = Asker.of(model_or_rnn)
     question = asker.question(space, time_limit=time_limit)
     c, string = asker.rnn.config, asker.without_bos(tokens)
-    refuse_others(c)
+    refuse_others(c, heads=math.inf)  # beyond `HEADS` strings are listed
     facts = _facts(c, string, question.space, asker.target(string, target))
     weights = weights_of(asker, facts["tokens"])
     return prove_paths(facts, weights, asker, Edits, question.time_limit)

@@ -17,6 +17,8 @@ from tl_dyck.certify.check_edits import (
     BOUND,
     CONFIG,
     HEADS,
+    LIST,
+    LISTED,
     RAYS,
     Affine,
     OneLayer,
@@ -24,6 +26,7 @@ from tl_dyck.certify.check_edits import (
     PartBounds,
     PartWalks,
     SameEnd,
+    open_strings,
 )
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
@@ -35,17 +38,18 @@ Asked = tuple[Array, Array]
 """Rows of factors of logits, and a constant for each: what must be positive."""
 
 
-def refuse_others(config: RNNConfig) -> None:
-    """Refuse networks that the checker does not know."""
+def refuse_others(config: RNNConfig, heads: float = HEADS) -> None:
+    """Refuse networks that the checker does not know, or of more heads than it can bound."""
     for name, value in config.beyond.items():
         raise NoProofError(
             f"{config.model_name} has {name}={value!r}, which the checker of proofs does not know; "
             "such networks can be decided without a proof"
         )
-    if config.n_heads > HEADS or config.act_fn not in ACTIVATIONS:
+    if config.n_heads > heads or config.act_fn not in ACTIVATIONS:
+        known = ", ".join(filter(None, ACTIVATIONS))
         raise NoProofError(
             f"{config.model_name} has {config.n_heads} heads and {config.act_fn}; proofs are of up "
-            f"to {HEADS} heads, with relu, gelu, silu or no MLP; others can be decided without one"
+            f"to {HEADS} heads, with {known} or no MLP; others can be decided without one"
         )
 
 
@@ -105,8 +109,13 @@ def prove_paths(
         network, found, ways = OneLayer(facts["config"], weights, facts["tokens"]), [], 0
         for space in kind.parts(facts, network):
             network.tabulate(*space.symbols)
-            found += _Trees(facts, network, asker, space, deadline).trees()
             ways += space.ways()
+            if network.n_heads > HEADS and ways > LISTED:
+                raise NoProofError(
+                    f"there are {ways:,} ways of editing the string, and {network.n_heads} heads: "
+                    f"beyond {HEADS} heads strings are listed, at most {LISTED:,} of them"
+                )
+            found += _Trees(facts, network, asker, space, deadline).trees()
         said = space.says(facts, ways)
     return Proof(pack(facts, {**weights, "trees": np.array(found, dtype="<u2")}), said)
 
@@ -147,6 +156,7 @@ class _Trees:
         self.sets = facts.get("threshold") is not None
         rays = self.network.n_heads == 1 and facts["config"]["ln_c"]
         self.leaves = [RAYS, BOUND] if rays else [BOUND]  # what shows more comes first
+        self.listed = network.n_heads > HEADS
         first = np.searchsorted(space.source, space.source)
         # first options of a level are what `Paths.path` takes if none is named: they need not be
         self.is_first = first == np.arange(len(space.source))
@@ -163,6 +173,9 @@ class _Trees:
                 part = Part(self.groups[last], asked, space.all, space.finals, None)
                 roots.append(_Node(part, []))
             todo, n = roots[:], space.at_once()
+            while self.listed and todo:
+                self.deadline.check()
+                self._list(todo.pop())
             while todo:
                 self.deadline.check()
                 # the last ones: depth first, so that few parts wait
@@ -171,6 +184,14 @@ class _Trees:
                 todo += itertools.chain.from_iterable(node.parts for node in some)
             found += itertools.chain.from_iterable(root.preorder() for root in roots)
         return found
+
+    def _list(self, node: _Node) -> None:
+        """Run all strings of a part, as the checker will."""
+        for symbols in open_strings(node.part, self.deadline.check):
+            string = self._tokens(symbols)
+            self._run(string, node.part)
+            raise NoProofError(f"on {string} the prediction is within rounding")
+        node.said = [LIST, 0]
 
     def _examine(self, nodes: list[_Node]) -> None:
         """Say of parts what the checker can be shown, or part them."""
@@ -186,7 +207,7 @@ class _Trees:
             loose = self._settle(nodes)
             for bounds, which, node in loose:
                 node.near = self._cheapest(bounds.walks, which)
-                self._run(node)
+                self._run(self._string(node.near), node.part)
             nodes = [node for *_, node in loose]
         for bounds, which, node in loose:
             cut = self._cut(bounds, which)
@@ -270,14 +291,16 @@ class _Trees:
         return found[1]
 
     def _string(self, edits: list[int]) -> tuple[int, ...]:
-        path = self.space.path({*edits})[self.space.start is not None :]
+        return self._tokens(self.space.path({*edits}))
+
+    def _tokens(self, path: list[int]) -> tuple[int, ...]:
+        path = path[self.space.start is not None :]
         tokens, order = self.space.symbols[0][path], self.space.order
         return tuple((tokens if order is None else tokens[np.argsort(order)]).tolist())
 
-    def _run(self, node: _Node) -> None:
+    def _run(self, string: tuple[int, ...], part: Part) -> None:
         """Refuse to go on where a string is wrong."""
-        rows, constants = node.part.asked
-        string = self._string(node.near)
+        rows, constants = part.asked
         logits = np.array(self.asker.rnn_logits(string))
         # a tie is no win, either
         if (rows @ logits + constants).min() <= 0:

@@ -187,7 +187,7 @@ def change_config(facts: Facts, rng: np.random.Generator) -> str:
     return "the configuration"
 
 
-PATH_NODES = [0, 1, 2, 5, 9, 2**15, check_edits.BOUND, check_edits.RAYS]
+PATH_NODES = [0, 1, 2, 5, 9, 2**15, check_edits.BOUND, check_edits.RAYS, check_edits.LIST]
 SPACE = PerturbationSpace([(Substitute({0: (1, 2), 3: (4,)}), 2)])
 STRING = (0, 3, 0, 5, 1)
 
@@ -253,6 +253,21 @@ def make_rays(folder: Path) -> tuple[Path, Path]:
 def rays_true(facts: Facts, arrays: Arrays) -> bool:
     """As `edits_true`."""
     return edits_true(facts, arrays, of_rays())
+
+
+def of_many() -> TwoLayerRNN:
+    """Nine heads, positions, an MLP with GELU in its form with tanh."""
+    return random_rnn(2, act_fn="gelu_new", n_heads=9, bos_token=6, state="position", ln2="ln")
+
+
+def make_lists(folder: Path) -> tuple[Path, Path]:
+    """A proof of leaves that list strings alone, and its exported RNN."""
+    return make_edits(folder, of_many())
+
+
+def lists_true(facts: Facts, arrays: Arrays) -> bool:
+    """As `edits_true`."""
+    return edits_true(facts, arrays, of_many())
 
 
 #: Token 0 leads back and forth, token 1 from anywhere to the end, which only token 2 leaves.
@@ -389,6 +404,7 @@ KINDS = {
     "a language": Kind(make_language, change_language, language_true),
     "edits": Kind(make_edits, change_edits, edits_true),
     "edits, rays": Kind(make_rays, change_edits, rays_true),
+    "edits, lists": Kind(make_lists, change_edits, lists_true),
     "an automaton": Kind(make_automaton, change_automaton, automaton_true),
     "places": Kind(make_places, change_places, places_true),
     "an adder": Kind(make_adder, change_places, adder_true),

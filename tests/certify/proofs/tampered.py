@@ -280,13 +280,18 @@ IN_EDITS = {
         EDITS, all_of(config(state="depth", n_types=1, max_depth=1, bos_token=2), deep(3))
     ),
     "sizes['t'] == len(self.rows)": Tampered(EDITS, {"tokens": [0, 1, 1], "texts": list("aab")}),
-    "sizes['n'] <= HEADS": Tampered(small(too_large.edits, 1, n=9)),
-    "max((sizes[x] for x in 'de'))": Tampered(small(too_large.edits, 1, d=4097, e=1, n=1)),
+    "first.group.net.v.mid.shape[1] <= HEADS": Tampered(small(too_large.edits, 1, n=9)),
+    "n <= most": Tampered(
+        small(too_large.edits, 1, leaf=check_edits.LIST), limits={(check_edits, "LISTED"): 1}
+    ),
+    "max((sizes[x] for x in 'nde'))": Tampered(small(too_large.edits, 1, d=4097, e=1, n=1)),
     "config['state'] in": Tampered(PLACES, config(state="positions")),
     "all((config[name] in (None": Tampered(
         small(too_large.edits, 1, norm="lnpre"), config(ln_final="rms")
     ),
-    "config['act_fn'] in ACTIVATIONS": Tampered(GELU, config(act_fn="tanh")),
+    "config['act_fn'] in ACTIVATIONS": Tampered(
+        GELU, config(act_fn="tanh"), "not proved: unreadable"
+    ),
     "type(config['residual']) is bool": Tampered(EDITS, config(residual=1)),
     "depth == bool": Tampered(EDITS, all_of(config(state="depth", max_depth=1), deep(2))),
     "value is None or": Tampered(EDITS, config(attn_scale=1e10)),

@@ -21,6 +21,7 @@ from tl_dyck.certify.proof import pack
         ("a language", 120),
         ("edits", 100),
         ("edits, rays", 100),
+        ("edits, lists", 100),
         ("an automaton", 60),
         ("places", 60),
         ("an adder", 60),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import mpmath
 import numpy as np
@@ -36,6 +37,7 @@ from tl_dyck.certify.check_edits import (
     SameEnd,
     Step,
     bends,
+    open_strings,
     smooth,
     wins,
 )
@@ -196,7 +198,8 @@ def test_every_stage_holds_what_it_is_on_every_string(drawn):
             for floor in (0.0, float(np.median(size)), 3.0):
                 found = group.divided(x, more, floor)
                 assert holds(found, o, centred / np.maximum(size, floor)) or floor == 0
-        curves = {"gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu}
+        gelu, silu = torch.nn.functional.gelu, torch.nn.functional.silu
+        curves = {"gelu": gelu, "gelu_new": partial(gelu, approximate="tanh"), "silu": silu}
         for name, function in ({"relu": torch.relu} | curves).items():
             made.net.c["act_fn"], made.net.curve = name, {}
             for scale in (0.5, 3.0, 8.0):
@@ -210,6 +213,9 @@ def test_every_stage_holds_what_it_is_on_every_string(drawn):
 CURVES = {
     "gelu": lambda x: x * mpmath.ncdf(x),
     "silu": lambda x: x / (1 + mpmath.exp(-x)),
+    "gelu_new": lambda x: (
+        x * (1 + mpmath.tanh(mpmath.sqrt(2 / mpmath.pi) * (x + mpmath.mpf("0.044715") * x**3))) / 2
+    ),
 }
 
 
@@ -287,3 +293,21 @@ def test_one_head_and_a_linear_readout_need_no_parts(problem, seed, state):
     _, arrays = unpacked(content)
     ends = Case(rnn, space, string).space.ends()
     assert (arrays["trees"] == check_edits.BOUND).sum() == len(ends)
+
+
+@pytest.mark.parametrize("state", ["none", "position+depth"])  # a symbol occurs twice, or once
+@pytest.mark.parametrize("fields", PROVABLE)
+def test_strings_of_a_list_are_run_as_the_network_says(fields, state, monkeypatch):
+    """Of each string it is shown whether the target wins, by a billionth on both sides of a tie."""
+    options = {"attn_scale": 1.7, "eps": 0.1, "state": state, "bos_token": 6, **fields}
+    rnn = random_rnn(1, n_heads=9, **options)
+    every = strings_of(rnn, SPACE, STRING)
+    gaps = margins(rnn, every, 0)
+    for gap in np.sort(gaps)[[0, len(gaps) // 2, -1]]:
+        for off in (1e-9, -1e-9):
+            made = Case(favouring(rnn, 0, off - gap), SPACE, STRING)
+            with monkeypatch.context() as patch:
+                if state == "none":
+                    patch.setattr(check_edits, "MOST", 1)  # one string at a time
+                left = [open_strings(made.part(last)) for last in made.ends()]
+            assert sum(map(len, left)) == (gaps - gap + off <= 0).sum()

@@ -10,12 +10,20 @@ from typer.testing import CliRunner
 
 from tests.certify.oracles import PROVABLE, favouring, margins, random_rnn, strings_of
 from tests.certify.proofs.changed import SPACE, STRING
-from tests.certify.proofs.common import check_file
+from tests.certify.proofs.common import check_file, unpacked
 from tl_dyck import construct
-from tl_dyck.certify import Delete, PerturbationSpace, SwapAdjacent, check_edits, check_model
+from tl_dyck.certify import (
+    Delete,
+    PerturbationSpace,
+    Substitute,
+    SwapAdjacent,
+    check_edits,
+    check_model,
+)
 from tl_dyck.certify.check_language import ProofError, read
 from tl_dyck.certify.check_model import compare_exported
 from tl_dyck.certify.edit_proofs import prove_edits
+from tl_dyck.certify.path_proofs import refuse_others
 from tl_dyck.certify.proof import NoProofError, pack
 from tl_dyck.cli import app
 from tl_dyck.language import DyckLanguage
@@ -52,6 +60,7 @@ def test_a_sentence_is_one_line_of_text(edits, tmp_path, change):
 
 
 OLDER = {
+    "edits-3-ln_c": "logit 1 is the largest after each of 14 ways of editing a string '0 3 0 5 1'",
     "edits-2": "logit 1 is the largest after each of 14 ways of editing a string '0 3 0 5 1'",
     "edits-2-ln_c": "logit 1 is the largest after each of 14 ways of editing a string '0 3 0 5 1'",
     "automaton-1": "after each of 14 strings of 0 to 3 tokens of an automaton of 3 states",
@@ -64,7 +73,8 @@ def test_files_that_older_versions_wrote_are_still_proofs(name):
     path = Path(__file__).parent / "older" / f"{name}.proof"
     assert OLDER[name] in check_file(path)
     facts, arrays = read(path)
-    assert check_edits.RAYS not in arrays["trees"]
+    assert check_edits.LIST not in arrays["trees"]
+    assert (check_edits.RAYS in arrays["trees"]) is (name == "edits-3-ln_c")
     facts["format"] = facts["format"][:-1] + "0"
     with pytest.raises(ProofError, match="of format"):
         check_model.check(facts, arrays)
@@ -103,21 +113,32 @@ def test_the_string_of_which_all_is_deleted_counts(state):
     assert "after each of 4 ways" in prove_edits(rnn, (0, 1), 0, space).says
 
 
-@pytest.mark.parametrize(("heads", "act_fn"), [(5, "gelu"), (3, "silu"), (8, "relu")])
+@pytest.mark.parametrize(
+    ("heads", "act_fn"),
+    [(5, "gelu"), (3, "silu"), (8, "relu"), (9, "relu"), (12, "silu"), (10, "gelu_new")],
+)
 def test_many_heads_are_proved_up_to_a_near_tie(heads, act_fn, tmp_path):
-    """The least margin of all strings decides, moved to a millionth on either side of zero."""
+    """The least margin of all strings decides, moved to a millionth on either side of zero.
+
+    Beyond eight heads the file lists strings, and is as near to a tie.
+    """
     rnn = random_rnn(3, n_heads=heads, act_fn=act_fn)
     least = margins(rnn, strings_of(rnn, SPACE, STRING), 1).min()
     proof = prove_edits(favouring(rnn, 1, 1e-6 - least), STRING, 1, SPACE)
+    assert (check_edits.LIST in unpacked(proof.content)[1]["trees"]) is (heads > check_edits.HEADS)
     assert check_model.verdict(proof.save(tmp_path / "right.proof"))[0]
     with pytest.raises(NoProofError, match="another logit is larger"):
         prove_edits(favouring(rnn, 1, -1e-6 - least), STRING, 1, SPACE)
 
 
 def test_what_cannot_be_proved_is_said(edits):
-    for fields in ({"n_heads": 9}, {"act_fn": "gelu_new"}):
-        with pytest.raises(NoProofError, match="up to 8 heads, with relu, gelu, silu or no MLP"):
-            prove_edits(random_rnn(0, **fields), STRING, 1, SPACE)
+    with pytest.raises(NoProofError, match="up to 8 heads, with relu, gelu, gelu_new, silu or no"):
+        refuse_others(random_rnn(0, n_heads=9).config)
+    many = PerturbationSpace([(Substitute({0: (1, 2), 3: (4,)}), 99)])
+    with pytest.raises(
+        NoProofError, match=r"59,049 ways .* 9 heads: beyond 8 heads .* at most 10,"
+    ):
+        prove_edits(random_rnn(0, n_heads=9), (0,) * 10, None, many)
     with pytest.raises(NoProofError, match="none was found in 1e-09"):
         prove_edits(random_rnn(0), STRING, None, SPACE, time_limit=1e-9)
     wrong = favouring(random_rnn(0), 1, -100)

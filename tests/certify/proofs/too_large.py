@@ -108,6 +108,7 @@ def edits(
 
 
 RAYS = {"leaf": check_edits.RAYS, "n": 1, "ln_c": 0.1}
+LISTS = {"leaf": check_edits.LIST, "n": 9}
 
 
 EDITS = {
@@ -123,6 +124,12 @@ EDITS = {
     "many rewritings to many": {"string": 9, "rewrites": 120, "emits": 120, "budgets": (9,) * 3},
     "eight budgets": {"string": 60, "rewrites": 64, "budgets": (3,) * 8},
     "16,000 bounds": {"string": 300, "rewrites": 300, "budgets": (9,), "nodes": 16_000},
+    "1e12 strings, one by one": {"string": 40, "rewrites": 40, "budgets": (40,), **LISTS},
+    "lists of 8,192 strings": {
+        **{"string": 13, "rewrites": 13, "budgets": (13,), "nodes": 20},
+        **{"h": 2000, "mlp": "gelu"},
+        **LISTS,
+    },
     "16,000 bounds of rays": {
         **{"string": 300, "rewrites": 300, "budgets": (9,), "nodes": 16_000},
         **RAYS,
