@@ -26,6 +26,8 @@ from tl_dyck.certify.exact.unembedding import Unembedding
 _AT_ONCE = 256  # cells bounded at once: more take no less time each
 _FIRST, _MOST = 64, 1024
 """A part gets so many cells at first, and at most: twice as many after each success."""
+_WIDEST = 8
+"""Heads that are wider are not tried: halving a box along each axis takes 2^width cells."""
 _PAUSE = 64
 """After failures in a row 1, 3, 7, … calls are not tried, fewer than this: so digits of an adder,
 which symbols decide, take 2 % longer."""
@@ -87,14 +89,15 @@ class Cells:
         """[I] of which parts it is proved that no string is below a threshold.
 
         Args:
-            region: the parts; all of them sound. In a projective view, or with several heads,
-                nothing is tried.
+            region: the parts; all of them sound. In a projective view, with several heads or
+                wide ones nothing is tried.
             r: [I, d] the residual stream of each part's last symbol.
             among: the objectives.
             asked: [I, K] which of them are asked about.
             threshold: what they must reach.
         """
-        if self._waits or not region.unit or region.n_heads > 1:
+        many = region.n_heads > 1 or region.base.shape[2] > _WIDEST
+        if self._waits or not region.unit or many:
             self._waits = max(self._waits - 1, 0)
             return np.zeros(len(asked), dtype=bool)
         cells = _Open(
