@@ -61,7 +61,8 @@ def test_languages_are_those_of_their_expressions(name: str) -> None:
     assert whole == wanted
     # without an end: the beginnings of what has one
     begun, others = all_strings(alone, 4, 10_000), all_strings(task, 4, 10_000)
-    assert begun is not None and others is not None
+    assert begun is not None
+    assert others is not None
     others = others[((others >= 0) & (others < len(symbols))).all(1)]
     assert {*map(tuple, begun.tolist())} == {*map(tuple, others.tolist())}
 

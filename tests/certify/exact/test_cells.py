@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -18,13 +20,13 @@ from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.objectives import Objectives
 
-NORMS = {"ln_final": "ln"}
+NORMS: dict[str, Any] = {"ln_final": "ln"}
 
 
 @pytest.mark.parametrize(
     "fields", [{"act_fn": "gelu"}, {"act_fn": "relu", "ln2": "ln", **NORMS}, NORMS]
 )
-def test_what_cells_prove_is_so_on_every_string(fields: dict) -> None:
+def test_what_cells_prove_is_so_on_every_string(fields: dict[str, Any]) -> None:
     """Of each part its least margin by every string; thresholds near it, on both sides."""
     seen = np.zeros(3, dtype=int)
     for seed in range(4):

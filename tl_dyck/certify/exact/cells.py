@@ -57,14 +57,23 @@ class _Open:
 
     def take(self, index: IntArray | BoolArray | slice) -> _Open:
         """Some of them."""
-        every = self.part, self.low, self.high, self.asked, self.below
-        return _Open(*(each[index] for each in every))
+        return _Open(
+            self.part[index],
+            self.low[index],
+            self.high[index],
+            self.asked[index],
+            self.below[index],
+        )
 
     def join(self, other: _Open) -> _Open:
         """These, then others."""
-        mine = self.part, self.low, self.high, self.asked, self.below
-        others = other.part, other.low, other.high, other.asked, other.below
-        return _Open(*(np.concatenate(pair) for pair in zip(mine, others, strict=True)))
+        return _Open(
+            np.concatenate([self.part, other.part]),
+            np.concatenate([self.low, other.low]),
+            np.concatenate([self.high, other.high]),
+            np.concatenate([self.asked, other.asked]),
+            np.concatenate([self.below, other.below]),
+        )
 
 
 @final
@@ -136,12 +145,14 @@ class Cells:
         least = in_box(here, bound)
         cells.asked &= ~((least >= 0) & bound.finite[:, None])
         if not cells.asked.any():
-            return cells.take(cells.asked.any(1))
-        rows, columns = cells.asked.any(1), np.flatnonzero(cells.asked.any(0))
-        left = np.flatnonzero(rows)
+            return cells.take(np.flatnonzero(cells.asked.any(1)))
+        left, columns = (np.flatnonzero(cells.asked.any(axis)) for axis in (1, 0))
         few = LinearBound(
-            *(each[left][:, columns] for each in (bound.directions, bound.constant)),
-            *(each[left] for each in (bound.scale_low, bound.scale_high, bound.finite)),
+            bound.directions[left][:, columns],
+            bound.constant[left][:, columns],
+            bound.scale_low[left],
+            bound.scale_high[left],
+            bound.finite[left],
         )
         # of all strings of the part, wherever their outputs lie
         strings = minimise_bound(here.take(left), few).values
