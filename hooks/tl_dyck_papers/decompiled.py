@@ -72,27 +72,32 @@ LANGUAGES: dict[str, tuple[str, Any, Moves]] = {
 """Symbols, start and moves, by the name of the folder."""
 
 
-def task_of(name: str) -> AutomatonTask:
-    """The language of a folder, with an end."""
+def task_of(name: str, *, end: bool = True) -> AutomatonTask:
+    """The language of a folder, with an end; or its beginnings alone, without."""
     symbols, start, moves = LANGUAGES[name]
+
+    def endless(state: Any) -> dict[str, Any]:
+        return {symbol: after for symbol, after in moves(state).items() if symbol != _END}
+
     return AutomatonTask(
         name=name,
-        symbols=(*symbols, _END),
+        symbols=(*symbols, _END) if end else tuple(symbols),
         start=start,
-        moves=moves,
+        moves=moves if end else endless,
         train_lengths=(20,),
         long_lengths=(20, 151),
     )
 
 
 def decide(
-    folder: Path, name: str, longest: int, until: str, time_limit: float | None
+    folder: Path, name: str, longest: int, until: str, time_limit: float | None, *, end: bool = True
 ) -> dict[str, Any]:
-    """All that is said of a model, as JSON values."""
+    """All that is said of a model, as JSON values; without `end`, of the symbols alone."""
     import transformers
 
-    task, n = task_of(name), len(LANGUAGES[name][0])
-    ids = [*range(n), n + 2]  # of the symbols, and of the end; BOS is n, the padding n + 3
+    task, n = task_of(name, end=end), len(LANGUAGES[name][0])
+    # of the symbols, and of the end; BOS is n, the padding n + 3
+    ids = [*range(n), n + 2][: len(task.symbols)]
     model = adopt(folder / name, Vocabulary(task.language, ids, bos=n, padding=n + 3))
     started = time.perf_counter()
     found = certify_language(model, task, longest, "allowed", until=until, time_limit=time_limit)
@@ -190,10 +195,14 @@ def main() -> None:
     what = "Decide published models of regular languages."
     parser = options_of(what, "results/decompiled", until="counted")
     parser.add_argument("--longest", type=int, default=20, help="prefixes, in symbols")
+    parser.add_argument(
+        "--no-end", dest="end", action="store_false", help="ask of symbols, not whether it may end"
+    )
     options = parser.parse_args()
     names = [name for name in LANGUAGES if (options.folder / name).is_dir()]
     how = options.longest, options.until, options.time_limit
-    leave(options.out, (decide(options.folder, name, *how) for name in names), table)
+    found = (decide(options.folder, name, *how, end=options.end) for name in names)
+    leave(options.out, found, table)
 
 
 if __name__ == "__main__":

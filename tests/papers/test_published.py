@@ -38,7 +38,7 @@ def depths(text: str, deepest: int) -> bool:
 
 @pytest.mark.parametrize("name", decompiled.LANGUAGES)
 def test_languages_are_those_of_their_expressions(name: str) -> None:
-    task = decompiled.task_of(name)
+    task, alone = decompiled.task_of(name), decompiled.task_of(name, end=False)
     strings = all_strings(task, 7, 100_000)
     assert strings is not None
     whole = {
@@ -59,6 +59,12 @@ def test_languages_are_those_of_their_expressions(name: str) -> None:
             wanted |= {text} if fits else set()
         texts = [text + symbol for text in texts for symbol in symbols]
     assert whole == wanted
+    # without an end: the beginnings of what has one
+    begun, others = all_strings(alone, 4, 10_000), all_strings(task, 4, 10_000)
+    assert begun is not None
+    assert others is not None
+    others = others[((others >= 0) & (others < len(symbols))).all(1)]
+    assert {*map(tuple, begun.tolist())} == {*map(tuple, others.tolist())}
 
 
 def low_rank(seed: int) -> dict[str, Any]:
@@ -152,6 +158,11 @@ def test_a_folder_of_a_language_is_decided_and_run(tmp_path: Path) -> None:
     assert row["run"]["off"] < 1e-4
     assert set(row["says"]) != set(row["may"])
     assert f"`{row['shortest']}`" in decompiled.table([row])
+    # without the end the same wrong prefixes but those that are wrong about it alone
+    alone = decompiled.decide(tmp_path, "D2", 6, "counted", None, end=False)
+    assert alone["run"]["length"] == 6
+    assert "$" not in alone["may"] + alone["says"]
+    assert 0 < alone["run"]["wrong"] < row["run"]["wrong"]
 
 
 @pytest.mark.parametrize("low", [0, 7, 31_710_003_300_001, 99_999_999])

@@ -131,6 +131,16 @@ def test_what_loses_is_counted_by_any_way_of_counting(
                 assert last.low <= lose <= last.high
                 assert before is None or before.low <= last.low <= last.high <= before.high
             assert last == (lose, lose)
+            assert Mass(attention, Incumbent(network, graph, objectives)).go_on() == last
+        # of bounds that say nothing it ends, with all that is open
+        with monkeypatch.context() as useless:
+            useless.setattr(mass, "_FEW_STRINGS", 0)
+            useless.setattr(mass, "_MOST_PARTS", 1)
+            useless.setattr(Mass, "_least", lambda self, region, *_: np.array([[-np.inf]]))
+            useless.setattr(mass.Cells, "settled", lambda self, region, *_: region.sound & False)
+            by_parts = Mass(attention, Incumbent(network, graph, objectives))
+            assert by_parts.go_on() == (0, len(group))
+            assert by_parts.open
         for most, listed_most in ((1 << 20, 50_000_000), (6, 50_000_000), (6, -1)):
             monkeypatch.setattr(loss_counts, "_MOST", most)
             monkeypatch.setattr(loss_counts, "_LISTED", listed_most)

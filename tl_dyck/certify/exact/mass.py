@@ -22,6 +22,7 @@ import numpy as np
 from tl_dyck.certify.deadline import OutOfTime
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
+from tl_dyck.certify.exact.cells import Cells
 from tl_dyck.certify.exact.columns import minimise_bound
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.linear import is_linear
@@ -36,7 +37,9 @@ _BATCH = 16  # parts bounded at once, as in `search`
 _FEW_STRINGS = 256  # a part with at most so many is run
 _MOST_PARTS = 1_000
 """After so many parts strings are counted along paths, which takes a second a state of an adder of
-342 nodes; then parts are split further only where a time limit ends it."""
+342 nodes; then parts are split further only where a time limit ends it,"""
+_USELESS = 0.01
+"""and only as long as twice as many parts leave so much less of the unknown, as a share of it."""
 
 
 def count_wrong(attention: AttentionWeights, incumbent: Incumbent) -> Losing:
@@ -53,7 +56,7 @@ def count_wrong(attention: AttentionWeights, incumbent: Incumbent) -> Losing:
     if found.low < found.high and not attention.deadline.passed:
         found = _both(found, count_losing(attention, incumbent))
         if found.low < found.high and attention.deadline.at < math.inf:
-            found = _both(found, mass.run(math.inf))
+            found = _both(found, mass.go_on())
     return found
 
 
@@ -96,7 +99,8 @@ class Mass:
     def __init__(self, attention: AttentionWeights, incumbent: Incumbent) -> None:
         self.attention, self.incumbent = attention, incumbent
         self.graph, self.network = attention.graph, attention.network
-        self.brancher, self.lost, self.hidden = Brancher(self.graph), 0, 0
+        self.brancher, self.cells = Brancher(self.graph), Cells(self.network)
+        self.lost = self.hidden = 0
         self.below = incumbent.unembedding
         asked = incumbent.objectives
         self.above = self.network.unembedding(type(asked)(asked.minus, asked.plus, -asked.offsets))
@@ -106,8 +110,18 @@ class Mass:
         for group in range(len(self.graph.groups)):
             self._keep(group, everything, np.arange(len(self.below)))
 
+    def go_on(self) -> Losing:
+        """Split until all is known, when time is up, or when splitting tells nothing any more."""
+        found, parts = self.known, _MOST_PARTS
+        while self.open and not self.attention.deadline.passed:
+            before, found = found, self.run(parts)
+            if found.high - found.low > (1 - _USELESS) * (before.high - before.low):
+                break
+            parts *= 2
+        return found
+
     def run(self, most_parts: float) -> Losing:
-        """Split, until all is known, after so many parts, or when time is up."""
+        """Split until all is known, after so many parts, or when time is up."""
         parts = 0
         batch: list[_Part] = []
         with contextlib.suppress(OutOfTime):
@@ -117,6 +131,11 @@ class Mass:
                 self._examine(batch)
         for part in batch:  # that there was no time for
             heapq.heappush(self.open, part)
+        return self.known
+
+    @property
+    def known(self) -> Losing:
+        """What is known so far."""
         unknown = self.hidden - sum(part.less for part in self.open)
         return Losing(self.lost, self.lost + unknown)
 
@@ -149,6 +168,13 @@ class Mass:
             at = np.ix_(known, rivals)
             least[at] = self._least(some, readout, self.below.take(rivals))
             most[at] = self._least(some, readout, self.above.take(rivals))
+            # of parts that are neither, cell by cell: whether none loses
+            asked = ~(least[at] >= 0)
+            open_ = np.flatnonzero(asked.any(1) & ~(most[at] > 0).any(1))
+            if len(open_):
+                parts = some.take(open_), r.at(open_), self.below.take(rivals)
+                clear = known[open_[self.cells.settled(*parts, asked[open_], 0.0)]]
+                least[clear] = 0.0
         for index, part in enumerate(batch.copy()):
             mine = part.rivals[~(least[index, part.rivals] >= 0)]
             if (most[index, mine] > 0).any():
