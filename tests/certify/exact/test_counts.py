@@ -137,7 +137,6 @@ def test_what_loses_is_counted_by_any_way_of_counting(
             useless.setattr(mass, "_FEW_STRINGS", 0)
             useless.setattr(mass, "_MOST_PARTS", 1)
             useless.setattr(Mass, "_least", lambda self, region, *_: np.array([[-np.inf]]))
-            useless.setattr(mass.Cells, "settled", lambda self, region, *_: region.sound & False)
             by_parts = Mass(attention, Incumbent(network, graph, objectives))
             assert by_parts.go_on() == (0, len(group))
             assert by_parts.open

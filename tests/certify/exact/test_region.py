@@ -70,7 +70,7 @@ def test_a_box_holds_what_its_axes_leave_of_a_direction() -> None:
     for axes in (whole[:, :1], whole + 0.05 * rng.normal(size=whole.shape)):
         attention.__dict__["axes"] = axes
         region = Region.of_values(attention, Items(few), centre)
-        low, high = region._boxed(directions)
+        low, high = region._boxed(directions[0])
         item = np.searchsorted(few, groups)
         assert (low[item] <= seen).all()
         assert (seen <= high[item]).all()

@@ -29,7 +29,6 @@ returns.
 - `readout`: the chain of stages with the unembedding on top: a linear lower bound of the
   objectives.
 - `columns`: the least value of a linear bound on any string, by shortest paths.
-- `cells`: parts that are settled cell by cell of where the attention's outputs lie.
 - `single`: thousands of strings in single precision, with a bound of each one's error.
 - `incumbent`: the strings that were run, and the worst of them.
 - `linear`: one head and a linear readout: the minimum by Dinkelbach's method, without search.
@@ -76,9 +75,6 @@ string; K objectives are K columns of one sweep.
    are listed, if there are few (they are the only candidates), and run. Otherwise the part is
    *split* (`Brancher`): some step of x is passed by one set of options in one half and by the rest
    in the other, where what they do to the attention's output differs most.
-
-Of a part that stays open in a long search the box of its outputs is split as well, if there is one
-head (`cells`): where an output hangs on many positions, that takes fewer cells than splits.
 
 With one head and LN_C (Eq. 6 models) a projective view of o is used as well: where |P x| ≥ C only
 the direction of Σ E P(W_O v + b_O) counts, to which a balanced pair adds nothing (Wen et al. 2023,

@@ -22,7 +22,6 @@ import numpy as np
 from tl_dyck.certify.deadline import OutOfTime
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
-from tl_dyck.certify.exact.cells import Cells
 from tl_dyck.certify.exact.columns import minimise_bound
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.linear import is_linear
@@ -99,8 +98,7 @@ class Mass:
     def __init__(self, attention: AttentionWeights, incumbent: Incumbent) -> None:
         self.attention, self.incumbent = attention, incumbent
         self.graph, self.network = attention.graph, attention.network
-        self.brancher, self.cells = Brancher(self.graph), Cells(self.network)
-        self.lost = self.hidden = 0
+        self.brancher, self.lost, self.hidden = Brancher(self.graph), 0, 0
         self.below = incumbent.unembedding
         asked = incumbent.objectives
         self.above = self.network.unembedding(type(asked)(asked.minus, asked.plus, -asked.offsets))
@@ -168,13 +166,6 @@ class Mass:
             at = np.ix_(known, rivals)
             least[at] = self._least(some, readout, self.below.take(rivals))
             most[at] = self._least(some, readout, self.above.take(rivals))
-            # of parts that are neither, cell by cell: whether none loses
-            asked = ~(least[at] >= 0)
-            open_ = np.flatnonzero(asked.any(1) & ~(most[at] > 0).any(1))
-            if len(open_):
-                parts = some.take(open_), r.at(open_), self.below.take(rivals)
-                clear = known[open_[self.cells.settled(*parts, asked[open_], 0.0)]]
-                least[clear] = 0.0
         for index, part in enumerate(batch.copy()):
             mine = part.rivals[~(least[index, part.rivals] >= 0)]
             if (most[index, mine] > 0).any():

@@ -47,8 +47,6 @@ class Region:
         low: [I, H] lower bounds of the denominators.
         high: [I, H] upper bounds.
         total_high: [I, H] upper bounds of Σ E.
-        box: [I, H, width] twice: only of outputs that lie between these along the attention's axes
-            something is asked (see `cells`); None for all.
     """
 
     attention: AttentionWeights
@@ -60,7 +58,6 @@ class Region:
     low: Array
     high: Array
     total_high: Array
-    box: tuple[Array, Array] | None = None
 
     @classmethod
     def build(
@@ -151,8 +148,6 @@ class Region:
             name: getattr(self, name)[index]
             for name in ("base", "centre", "low", "high", "total_high")
         }
-        if self.box is not None:
-            parts["box"] = tuple(end[index] for end in self.box)
         return replace(self, items=self.items.take(index), **parts)
 
     @property
@@ -224,8 +219,6 @@ class Region:
         Returns:
             low and high, [I, K].
         """
-        if self.box is not None:
-            return self._boxed(directions)
         shape = len(self.items), directions.shape[1]
         low, high = np.zeros((2, *shape))
         wanted = np.ones(shape, dtype=bool)
@@ -233,7 +226,7 @@ class Region:
         # shape[1] is K, directions.shape[3] the width: so many axes are
         # asked instead of K directions
         if offsets is not None and shared and self.unit and shape[1] > _BOXED * directions.shape[3]:
-            low, high = self._boxed(directions)
+            low, high = self._boxed(directions[0])
             # a box that shows the sign says enough: `Mlp` asks for the
             # sign of pre-activations alone
             wanted = ~((low + offsets >= 0) | (high + offsets <= 0))
@@ -241,41 +234,25 @@ class Region:
         low[wanted], high[wanted] = np.sum(exact, axis=0)
         return low, high
 
-    def within(self, low: Array, high: Array) -> Region:
-        """Only of outputs that lie between these along the axes, [I, H, width]."""
-        axes = self.attention.axes
-        centre = einsum((low + high) / 2, axes, "item head j, head j e -> item head e")
-        return replace(self, centre=centre, box=(low, high))
-
-    @cached_property
-    def along_axes(self) -> tuple[Array, Array]:
-        """Between which the outputs lie along the axes, [I, H, width] twice."""
-        if self.box is not None:
-            return self.box
-        axes = self.attention.axes
-        every = np.ones((len(self.items), axes.shape[1]), dtype=bool)
-        found = [self._of_head(h, axes[h][None], every) for h in range(self.n_heads)]
-        ends = np.reshape(found, (self.n_heads, 2, *every.shape))
-        return ends[:, 0].transpose(1, 0, 2), ends[:, 1].transpose(1, 0, 2)
-
     def _boxed(self, directions: Array) -> tuple[Array, Array]:
-        """Bounds of Σ_h D^h · o^h, [I, K], from ranges of each o^h along axes; D as of `ranges`.
+        """Bounds of Σ_h D^h · o^h, [I, K], from ranges of each o^h along axes; D is [K, H, width].
 
         D · o = Σ_j (D · u_j) (u_j · o) + (D - Σ_j (D · u_j) u_j) · o for any axes u.
         """
-        low, high = np.zeros((2, len(self.items), directions.shape[1]))
+        low, high = np.zeros((2, len(self.items), len(directions)))
         for head, axes in enumerate(self.attention.axes):
-            bottom, top = (end[:, head] for end in self.along_axes)
-            d, largest = directions[:, :, head], self.view.largest[head]
+            every = np.ones((len(self.items), len(axes)), dtype=bool)
+            bottom, top = self._of_head(head, axes[None], every).reshape(2, *every.shape)
+            d, largest = directions[:, head], self.view.largest[head]
             parts = d @ axes.T
             middle = (bottom + top) / 2
             # not half the width: the middle is rounded, and must not be trusted to be one
-            reach = _along(np.maximum(top - middle, middle - bottom), abs(parts))
+            reach = np.maximum(top - middle, middle - bottom) @ abs(parts).T
             # what the axes leave of a direction is bounded by sizes alone
             reach += abs(d - parts @ axes) @ largest
             # D · u, times u, their sum, and the sums with the ranges: four sums over the width
             lost = gamma(4 * len(axes) + 20) * ((abs(d) + abs(parts) @ abs(axes)) @ largest)
-            value, reach = _along(middle, parts), reach * (1 + 1e-9) + lost
+            value, reach = middle @ parts.T, reach * (1 + 1e-9) + lost
             low, high = low + (value - reach), high + (value + reach)
         return low, high
 
@@ -395,12 +372,3 @@ class Region:
         rounding = (16 + self.n_heads) * UNIT * (abs(t) + abs(down) + abs(up))
         slack = ratio * lost * (1 + 1e-6) + rounding + 1e-300
         return t + down - slack, t + up + slack
-
-
-def _along(vectors: Array, parts: Array) -> Array:
-    """Products of vectors, [I, J], with those of the same item, [I or 1, K, J]: [I, K]."""
-    # 0: those that all items share, which one product of matrices takes
-    found: Array = (
-        vectors @ parts[0].T if len(parts) == 1 else np.einsum("ij,ikj->ik", vectors, parts)
-    )
-    return found

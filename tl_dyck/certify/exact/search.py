@@ -18,8 +18,7 @@ import numpy as np
 
 from tl_dyck.certify.deadline import OutOfTime
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
-from tl_dyck.certify.exact.balls import Array, Ball, BoolArray, IntArray
-from tl_dyck.certify.exact.cells import Cells
+from tl_dyck.certify.exact.balls import Array, Ball, IntArray
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.parts import Part, improve, union
@@ -39,8 +38,6 @@ from tl_dyck.certify.lattice import KEEP
 
 # parts bounded at once: calls of numpy are shared, and few are bounded that a better string ends
 _BATCH = 16
-# a search that has come to so many parts tries cells of outputs, too
-_LONG = 64
 # of many rivals so many are bounded first: those whose margin at the centre is least
 _NEAREST = 8
 
@@ -81,7 +78,7 @@ class Search:
         self.attention, self.incumbent = attention, incumbent
         self.network, self.graph = attention.network, attention.graph
         self.unembedding = incumbent.unembedding
-        self.brancher, self.cells = Brancher(self.graph), Cells(self.network)
+        self.brancher = Brancher(self.graph)
         self.decide, self.tolerance = decide, tolerance
         self.most_listed = most_listed
         self.most_parts = math.inf if most_parts is None else most_parts
@@ -241,7 +238,6 @@ class Search:
             if 2 * counts[lost].sum() > counts.sum() or self.work.enough(parts, self.open):
                 break  # what else there is does not help: most strings are to be split
             order, some = order[~np.isin(order, asked)], MANY
-        self._by_cells(parts, region, among, mine, values)
         for index, part in enumerate(parts):
             if part.bound >= self.threshold():
                 self._close(part.bound)
@@ -255,22 +251,6 @@ class Search:
                 # than those that are listed
                 if not (whole and self._list(least, index, threshold, part.rivals)):
                     self._split(part, region, index)
-
-    def _by_cells(
-        self, parts: list[Part], region: Region, among: Unembedding, mine: BoolArray, values: Array
-    ) -> None:
-        """Raise the bounds of parts that cells of their outputs settle."""
-        threshold = self.threshold()
-        asked = mine & (values < threshold)
-        some = np.flatnonzero(asked.any(1))
-        short = self.stats["parts"] < _LONG or len(among) > MANY
-        if short or not len(some) or self.finished:
-            return
-        few = region.take(some)
-        r = self._residual(few.items)
-        won = some[self.cells.settled(few, r, among, asked[some], threshold)]
-        values[won] = np.maximum(values[won], threshold)
-        improve(parts, np.where(mine, values, np.inf))
 
     def _raise(
         self,
