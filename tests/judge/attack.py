@@ -147,7 +147,7 @@ def _scored(test: pd.DataFrame, method: str, score: np.ndarray) -> pd.DataFrame:
     rows = test[["case", "model", "question", "target", "answer"]].assign(
         method=method, score=score
     )
-    rows = rows.assign(size=np.nan, said=np.nan, seconds=0.0, passes=0.0)
+    rows = rows.assign(size=np.nan, said=np.nan, seconds=0.0, passes=0.0, backward=0.0)
     return rows.assign(column=[*map(column_of, rows["question"], map(group_of, rows["model"]))])
 
 

@@ -32,7 +32,7 @@ def said(name: str, string: Sequence[int]) -> list[int]:
     if name == "largest":
         return [-1, *(max(string[:n]) for n in range(1, 5))]
     if name == "sign":
-        sums = [sum(string[:n]) - n for n in range(7)]  # - 0 + are 0, 1, 2
+        sums = [sum(string[:n]) - n for n in range(5)]  # - 0 + are 0, 1, 2
         return [1 + int(np.sign(total)) for total in sums]
     if name == "modular":
         return [-1, -1, sum(string) % 5]
@@ -40,7 +40,7 @@ def said(name: str, string: Sequence[int]) -> list[int]:
 
 
 def strings(name: str) -> list[tuple[int, ...]]:
-    numbers, places = {"largest": (4, 4), "sign": (3, 6), "modular": (5, 2), "copy": (3, 4)}[name]
+    numbers, places = {"largest": (4, 4), "sign": (3, 4), "modular": (5, 2), "copy": (3, 4)}[name]
     every = itertools.product(range(numbers), repeat=places)
     return [(*row, 3, *row) if name == "copy" else row for row in every]
 

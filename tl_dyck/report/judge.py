@@ -288,7 +288,8 @@ def _thresholds(done: Judgement) -> list[Html | None]:
             "yes": percent(row.yes, 0),
             "error": percent(row.error, 1) if np.isfinite(row.error) else "–",
             "s a case": f"{row.seconds:.2f}",
-            "passes a case": f"{row.passes:.0f}",
+            "passes": f"{row.passes:.1f}",
+            "back": f"{row.backward:.1f}",
         }
         for method in done.order()
         for row in done.scores.loc[[method]].reset_index().itertuples()
@@ -297,9 +298,11 @@ def _thresholds(done: Judgement) -> list[Html | None]:
         "Precision: share of yes where it says so; and where it calls 10 % of “no” yes. False "
         "alarms: share of “no” that it calls yes. Misses: share of “yes” that it calls no. "
         "Error: how far an answer is from converged at most, where it takes steps or samples. "
-        "Passes: calls of the model from its tokens on; cost is of all questions about a case."
+        "Passes, and back: how often all strings of a case are run, and gradients come back; hooks "
+        "count it, and do not see what is computed from weights without the model. Cost is of all "
+        "questions about a case."
     )
-    shown = table(caption, rows[0], map(dict.values, rows), numeric=range(2, 12))
+    shown = table(caption, rows[0], map(dict.values, rows), numeric=range(2, 13))
     return [element("details", element("summary", "False alarms, misses and cost"), shown)]
 
 
