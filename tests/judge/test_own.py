@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -16,7 +15,6 @@ import pytest
 import torch
 
 from tl_dyck.judge import (
-    Case,
     JudgeError,
     Judgement,
     Question,
@@ -128,12 +126,11 @@ def judgement() -> Judgement:
         (lambda shape: torch.zeros(shape[1]), "[2]"),
         (lambda shape: [[0.0] * (shape[1] + 1)] * shape[0], "[2, 3]"),
         (lambda shape: [[0.0], [0.0, 0.0]], "of which rows differ"),
-        (lambda shape: 1.0, "1.0"),
+        (lambda shape: 1.0, "1.0 (float)"),
     ],
 )
 def test_a_wrong_shape_is_told_with_the_one_that_is_wanted(given: Any, said: str) -> None:
-    cfg = SimpleNamespace(n_layers=2, n_heads=2)
-    case = Case(SimpleNamespace(cfg=cfg), None, 1, torch.zeros(1, 1, dtype=torch.long))
+    case: Any = sealed_case("uniform", 0, n_layers=2, n_heads=2).copy()
     method = score_heads(above=0.5)(lambda case: given((2, 2)))
     with pytest.raises(JudgeError) as error:
         method(case, [Question("needed", (1, 1))])
