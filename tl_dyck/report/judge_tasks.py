@@ -22,7 +22,8 @@ def tasks_markdown(done: Judgement) -> str:
     Methods stand in the order of their mean over tasks, controls first. The first table says how
     often each runs all strings of a case, and how often gradients come back, as hooks count it.
     """
-    wide, tables = done.wide(), []
+    wide = done.wide()
+    tables: list[str] = []
     for kind in OF_EVERY_TASK:
         tasks = [task for task in TASKS if column_of(kind, task) in wide]
         if len(tasks) < 2:
