@@ -426,10 +426,10 @@ def tasks(folder: Path) -> str:
     _attack(folder, done.digest, too_good := {})
     found = json.loads(file.read_text(encoding="utf-8"))
     learnt = ", ".join(f"{kind} {n}" for kind, n in found["learnt"].items())
-    text = f"Learners, asked of these cases, have learnt from others: {learnt}. "
-    text += "".join(f"{why}. " for why in too_good.values())
+    text = f"Learners, asked of these cases, have learnt from others: {learnt}."
+    text += "".join(f" Not kept: {why}." for why in too_good.values())
     beside = attack(
-        {**origin, "command": f"{found['command']}", "rows": found["rows"], "said": text}
+        {**origin, "command": found["command"], "rows": found["rows"], "said": text}
     )
     return f"{tables}\n{said} {provenance(origin)}\n\n{beside}"
 
