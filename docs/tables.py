@@ -428,9 +428,7 @@ def tasks(folder: Path) -> str:
     learnt = ", ".join(f"{kind} {n}" for kind, n in found["learnt"].items())
     text = f"Learners, asked of these cases, have learnt from others: {learnt}."
     text += "".join(f" Not kept: {why}." for why in too_good.values())
-    beside = attack(
-        {**origin, "command": found["command"], "rows": found["rows"], "said": text}
-    )
+    beside = attack({**origin, "command": found["command"], "rows": found["rows"], "said": text})
     return f"{tables}\n{said} {provenance(origin)}\n\n{beside}"
 
 
