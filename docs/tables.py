@@ -407,7 +407,7 @@ def parts(folder: Path) -> str:
 
 
 def tasks(folder: Path) -> str:
-    """What ``tl-dyck judge --scale tasks`` left: AUROC by task, and rank correlations."""
+    """What ``tl-dyck judge --scale tasks`` left: AUROC by task, correlations, best learners."""
     from tl_dyck.judge.run import load_judgement
     from tl_dyck.report.judge_tasks import tasks_markdown
 
@@ -415,11 +415,21 @@ def tasks(folder: Path) -> str:
     n_cases, n_facts = done.sizes
     said = f"{done.suite}: {n_cases} models, {n_facts} questions. Digest of what is true: "
     said += f"{done.digest}. [ ]: 95 %, bootstrap over cases; ρ: Spearman, τ: Kendall, of so many "
-    said += "methods; of halves the mean."
+    said += "methods; of halves the mean. Passes, back: how often all strings of a case are run, "
+    said += "and gradients come back."
     found = done.true_answers.groupby("model")["case"].nunique()
     said += " Cases: " + ", ".join(f"{kind} {n}" for kind, n in found.items()) + "."
     origin = _origin("tl-dyck judge --scale tasks", folder / "scores.json", done.environment)
-    return f"{tasks_markdown(done)}\n{said} {provenance(origin)}"
+    tables, file = tasks_markdown(done), folder / "attack.json"
+    if not file.exists():
+        return f"{tables}\n{said} Learners were not asked. {provenance(origin)}"
+    _attack(folder, done.digest, too_good := {})
+    found = json.loads(file.read_text(encoding="utf-8"))
+    learnt = ", ".join(f"{kind} {n}" for kind, n in found["learnt"].items())
+    text = f"Learners, asked of these cases, have learnt from others: {learnt}."
+    text += "".join(f" Not kept: {why}." for why in too_good.values())
+    beside = attack({**origin, "command": found["command"], "rows": found["rows"], "said": text})
+    return f"{tables}\n{said} {provenance(origin)}\n\n{beside}"
 
 
 def sentences(folder: Path) -> str:

@@ -32,7 +32,9 @@ from tests.judge.visible import seen
 from tl_dyck.judge import KINDS, SUITES, Case, Fact, Suite
 from tl_dyck.judge.cases import group_of, sealed_case
 from tl_dyck.judge.cheats import broken
+from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.protocol import column_of
+from tl_dyck.judge.public import opened
 from tl_dyck.judge.rates import auroc
 from tl_dyck.judge.scores import score_table
 from tl_dyck.kit.environment import one_thread
@@ -147,7 +149,7 @@ def _scored(test: pd.DataFrame, method: str, score: np.ndarray) -> pd.DataFrame:
     rows = test[["case", "model", "question", "target", "answer"]].assign(
         method=method, score=score
     )
-    rows = rows.assign(size=np.nan, said=np.nan, seconds=0.0, passes=0.0)
+    rows = rows.assign(size=np.nan, said=np.nan, seconds=0.0, passes=0.0, backward=0.0)
     return rows.assign(column=[*map(column_of, rows["question"], map(group_of, rows["model"]))])
 
 
@@ -155,14 +157,22 @@ def _scored(test: pd.DataFrame, method: str, score: np.ndarray) -> pd.DataFrame:
 
 
 @one_thread()
-def looked_at(suite: Suite, folder: Path | None = None) -> pd.DataFrame:
-    """What is seen of every case of a suite; kept, if there is a folder, one file a case."""
+def looked_at(
+    suite: Suite, folder: Path | None = None, one: Callable[[str, int], SealedCase] = sealed_case
+) -> pd.DataFrame:
+    """What is seen of every case of a suite; kept, if there is a folder, one file a case.
+
+    Args:
+        suite: whose cases.
+        folder: where to keep it.
+        one: makes a case from kind and seed, or reads it.
+    """
     found = []
     for kind, seed in suite.cases():
         name = f"{kind}-{sha256([kind, seed])[:16]}"
         file = None if folder is None else folder / f"{name}.parquet"
         if file is None or not file.exists():
-            sealed = sealed_case(kind, seed)
+            sealed = one(kind, seed)
             rows = rows_of(sealed.copy(), sealed.facts, sealed.name, kind)
             if file is not None:
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -179,6 +189,10 @@ def development(suite: Suite, share: float = 1.0) -> Suite:
     """As many cases of the same kinds from development seeds."""
     sizes = {kind: max(4, round(share * size)) for kind, size in suite.sizes.items()}
     return Suite(name="development", first_seed=0, sizes=sizes)
+
+
+def _sizes(pairs: Sequence[str]) -> dict[str, int]:
+    return {kind: int(size) for kind, size in (each.split("=") for each in pairs)}
 
 
 def too_good(found: pd.DataFrame) -> list[str]:
@@ -198,9 +212,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", default="quick", help=", ".join(SUITES))
     parser.add_argument("--salt", help="of a private suite, in place of the public one")
     parser.add_argument("--cases", nargs="*", help="KIND=NUMBER, in place of the suite's")
+    parser.add_argument("--learnt", nargs="*", help="the same of development cases")
     parser.add_argument("--kept", type=Path, help="where to keep what is seen of cases")
     chosen = parser.parse_args(arguments)
-    digest = None
+    digest, one = None, sealed_case
     if chosen.folder is not None:
         from tl_dyck.judge import load_judgement
 
@@ -208,17 +223,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         digest, chosen.scale = done.digest, done.suite.partition(",")[0].rpartition("/")[2]
         if done.suite != SUITES[chosen.scale].name:
             parser.error(f"{done.suite!r} is no public suite; say --scale and --salt")
+        if done.file is not None:
+            one = opened(*done.file).sealed
     suite = SUITES[chosen.scale]
     if chosen.salt is not None:
         suite = suite.with_salt(chosen.salt)
     if chosen.cases:
-        pairs = (each.split("=") for each in chosen.cases)
-        suite = replace(suite, sizes={kind: int(size) for kind, size in pairs})
+        suite = replace(suite, sizes=_sizes(chosen.cases))
+    other = development(suite)
+    if chosen.learnt:
+        other = replace(other, sizes={**other.sizes, **_sizes(chosen.learnt)})
     kept = chosen.kept or (chosen.folder and chosen.folder / "attack")
-    found = attacked(looked_at(development(suite), kept), looked_at(suite, kept))
+    found = attacked(looked_at(other, kept), looked_at(suite, kept, one))
     print(found.to_string(index=False, float_format="{:.2f}".format))
     if chosen.folder is not None:
-        facts = {"digest": digest, "suite": suite.name, "rows": found.to_dict("records")}
+        words = [f"python -m tests.judge.attack {chosen.folder}"]
+        words += [f"--learnt {' '.join(chosen.learnt)}"] if chosen.learnt else []
+        facts = {"digest": digest, "suite": suite.name, "learnt": dict(other.sizes)}
+        facts |= {"command": " ".join(words)}
+        facts |= {"rows": found.to_dict("records")}
         write_json(chosen.folder / "attack.json", facts)
     wrong = too_good(found)
     print("\n".join(wrong) or "none has more than what is promised")

@@ -12,8 +12,17 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
-from tl_dyck.judge import JudgeError, Judgement, judge_method, methods, score_table
+from tl_dyck.judge import (
+    JudgeError,
+    Judgement,
+    Question,
+    judge_method,
+    methods,
+    score_heads,
+    score_table,
+)
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.code import code_digest
 from tl_dyck.judge.own import method_from_file
@@ -104,10 +113,31 @@ def judgement() -> Judgement:
     table = pd.DataFrame(rows).replace({"method": {"ov-norm": "my_norm"}})
     table = pd.concat([table, table.assign(model="trained", case="trained-1")])
     found = score_table(table, n_bootstrap=20)
-    where = {"versions": {"tl-dyck": "7.8.9"}}
+    where = {"versions": {"tl-dyck": "7.8.9"}, "date": "1999-12-31"}
     return Judgement(
         folder=Path(), suite="tiny, 50%", answers=table, scores=found, environment=where
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda shape: torch.zeros(shape[0] + 1, shape[1]), "[3, 2]"),
+        (lambda shape: torch.zeros(shape[1]), "[2]"),
+        (lambda shape: [[0.0] * (shape[1] + 1)] * shape[0], "[2, 3]"),
+        (lambda shape: [[0.0], [0.0, 0.0]], "of which rows differ"),
+        (lambda shape: 1.0, "1.0 (float)"),
+    ],
+)
+def test_a_wrong_shape_is_told_with_the_one_that_is_wanted(given: Any, said: str) -> None:
+    case: Any = sealed_case("uniform", 0, n_layers=2, n_heads=2).copy()
+    method = score_heads(above=0.5)(lambda case: given((2, 2)))
+    with pytest.raises(JudgeError) as error:
+        method(case, [Question("needed", (1, 1))])
+    assert str(error.value).startswith(
+        "numbers of heads must have shape [layer, head] = [2, 2], got "
+    )
+    assert str(error.value).endswith(said)
 
 
 def test_a_table_a_figure_and_a_citation() -> None:
@@ -126,7 +156,18 @@ def test_a_table_a_figure_and_a_citation() -> None:
     assert {line.count(" & ") for line in few if line.endswith(r"\\")} == {1}
     assert next(line for line in few if line.startswith("method")) == r"method & carries \\"
     said = done.cite()
-    for words in (done.digest, "7.8.9", r"tiny, 50\%", "@software{tl_dyck,", "2 models"):
+    cff = (Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8")
+    paper = re.findall(r"(?:title|url): \"(.*)\"$", cff, re.M)[1:]  # that is tested
+    assert len(paper) == 2
+    for words in (
+        done.digest,
+        "7.8.9",
+        r"tiny, 50\%",
+        "@software{tl_dyck,",
+        "year = {1999}",
+        "2 models",
+        *paper,
+    ):
         assert words in said
     assert said.count("{") == said.count("}")
     figure = done.plot("my_norm", "needed")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import stats
 from typer.testing import CliRunner
 
@@ -34,7 +35,7 @@ from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.cheats import broken
 from tl_dyck.judge.rates import auroc
 from tl_dyck.judge.run import load_judgement
-from tl_dyck.judge.scores import most_misleading, oracle_rows, score_table
+from tl_dyck.judge.scores import ask, most_misleading, oracle_rows, score_table
 from tl_dyck.judge.suites import DEVELOPMENT, HELD_OUT, SUITES
 from tl_dyck.kit.check import WrongTypeError, WrongValueError
 from tl_dyck.kit.registry import UnknownNameError
@@ -63,7 +64,7 @@ def test_auroc_counts_pairs() -> None:
 def rows_of(method: str, cases: list[str], answers: list[bool], scores: list[float]) -> Any:
     table = {"method": method, "question": "needed", "case": cases, "answer": answers}
     sizes = {"size": np.nan, "said": np.nan}
-    cost = {"seconds": 1.0, "passes": 2.0, "target": "0 0"}
+    cost = {"seconds": 1.0, "passes": 2.0, "backward": 0.0, "target": "0 0"}
     return pd.DataFrame({**table, "score": scores, **sizes, **cost})
 
 
@@ -75,6 +76,25 @@ def test_rates_at_a_methods_own_threshold() -> None:
     assert row["false_alarms"] == 1 / 3
     assert row["misses"] == 1 / 2
     assert (row["seconds"], row["passes"], row["cases"]) == (2.5, 5.0, 2)
+
+
+def test_what_is_run_is_counted_by_strings_and_paid_for_by_what_is_answered() -> None:
+    def busy(case: Any, questions: Any) -> list[float | None]:
+        case.model(case.tokens[:16])  # a quarter of the strings, one after the other or at once
+        for row in case.tokens[:16]:
+            case.model(row[None])
+        case.model(torch.cat([case.tokens, case.tokens]))
+        with torch.enable_grad():
+            embedded = case.model.embed(case.tokens).detach().requires_grad_()
+            case.forward(embedded).sum().backward()
+        return [1.0] + [None] * (len(questions) - 1)
+
+    sealed = sealed_case("uniform", 0)
+    kinds = {fact.question.kind for fact in sealed.facts}
+    rows = ask("busy", busy, sealed)
+    assert len(rows) == len(kinds) < len(sealed.facts)
+    # 1/4 + 1/4 + 2, the embedding, and the pass from embeddings, which looks tokens up, too
+    assert {(row["passes"], row["backward"]) for row in rows} == {(4.5, 1.0)}
 
 
 def test_how_far_a_size_is_off_is_of_all_that_was_to_be_said() -> None:

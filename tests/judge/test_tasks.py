@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 import torch
 from scipy import stats
 
-from tl_dyck.judge import Case, Fact, make_case, methods, rank_correlations
+from tl_dyck.judge import Case, Fact, Judgement, make_case, methods, rank_correlations, score_table
 from tl_dyck.judge.across import kendall, spearman
 from tl_dyck.judge.asked import partners, right_answers
 from tl_dyck.judge.case_files import dump_case, read_case
@@ -21,6 +23,7 @@ from tl_dyck.judge.scores import ask
 from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
 from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.language import DyckStringError
+from tl_dyck.report.judge_tasks import tasks_markdown, tasks_section
 
 #: Of each task a case that is trained in a second, and about which something is asked.
 SEEDS = {"largest": (1, 2), "sign": (1, 2), "modular": (4, 3), "copy": (1, 2)}
@@ -32,7 +35,7 @@ def said(name: str, string: Sequence[int]) -> list[int]:
     if name == "largest":
         return [-1, *(max(string[:n]) for n in range(1, 5))]
     if name == "sign":
-        sums = [sum(string[:n]) - n for n in range(7)]  # - 0 + are 0, 1, 2
+        sums = [sum(string[:n]) - n for n in range(5)]  # - 0 + are 0, 1, 2
         return [1 + int(np.sign(total)) for total in sums]
     if name == "modular":
         return [-1, -1, sum(string) % 5]
@@ -40,7 +43,7 @@ def said(name: str, string: Sequence[int]) -> list[int]:
 
 
 def strings(name: str) -> list[tuple[int, ...]]:
-    numbers, places = {"largest": (4, 4), "sign": (3, 6), "modular": (5, 2), "copy": (3, 4)}[name]
+    numbers, places = {"largest": (4, 4), "sign": (3, 4), "modular": (5, 2), "copy": (3, 4)}[name]
     every = itertools.product(range(numbers), repeat=places)
     return [(*row, 3, *row) if name == "copy" else row for row in every]
 
@@ -180,3 +183,18 @@ def test_tasks_are_resampled_apart() -> None:
     assert row["spearman_low"] < 0.9
     # of chance alone, what is good in one half is not so in the other
     assert found.loc[("largest", "largest"), "spearman"] < 0.2
+
+
+def test_the_report_of_several_tasks_has_their_correlations_and_what_was_run() -> None:
+    random = np.random.default_rng(0)
+    scores = {f"m{n}": [*random.normal(size=6)] for n in range(4)}
+    rows = rows_of({"largest": scores, "sign": scores})
+    rows = rows.assign(size=np.nan, said=np.nan, seconds=1.0, passes=2.0, backward=0.5)
+    table = score_table(rows, n_bootstrap=20, asked=rows[rows["method"] == "oracle"])
+    about: dict[str, Any] = {"folder": Path(), "suite": "mine", "environment": {}}
+    (section,) = tasks_section(done := Judgement(answers=rows, scores=table, **about))
+    assert "1.00 [" in str(section.content)  # the same scores have the same order
+    lines = tasks_markdown(done).splitlines()
+    (first,) = (line for line in lines if line.startswith("| m0 "))
+    assert first.endswith(" | 4.0, 1.0 |")  # of a case, of which two questions are asked
+    assert tasks_section(replace(done, answers=rows.assign(model="uniform"))) == []

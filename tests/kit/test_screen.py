@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.patience import PATIENCE
-from tl_dyck.cli.answers import Saved, text_table
+from tl_dyck.cli.answers import Rows, Saved, text_table
 from tl_dyck.kit import screen
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.files import CorruptFileError
@@ -43,9 +43,9 @@ def test_a_bar_is_told_the_share_that_is_done(options, seen, capsys, monkeypatch
 
 
 def test_a_log_gets_a_line_a_minute(capsys, monkeypatch):
-    """Five and a half minutes are five lines, however often the bar is asked; then how it ended."""
+    """One after two seconds, then one a minute, however often it is asked; then how it ended."""
     now = [7.0]
-    for terminal, lines in ((False, range(60, 301, 60)), (True, ())):
+    for terminal, lines in ((False, range(2, 331, 60)), (True, ())):
         log = Console(
             file=io.StringIO(),
             force_terminal=terminal,
@@ -65,6 +65,22 @@ def test_a_log_gets_a_line_a_minute(capsys, monkeypatch):
         assert capsys.readouterr().err.splitlines() == said
         assert "330/660 loss 330" in log.file.getvalue()
         monkeypatch.undo()
+
+
+def test_a_table_that_is_too_wide_is_several_and_loses_nothing(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    heads = ["method", *(f"column-{n}" for n in range(12))]
+    row = {head: f"{place}.{place:03}" for place, head in enumerate(heads)}
+    Rows("", [row], {head: f"{{{head}}}" for head in heads}).show()
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shown = dict(
+        pair
+        for head, line in zip(lines[::2], lines[1::2], strict=True)
+        for pair in zip(head, line, strict=True)
+    )
+    assert shown == row
+    assert len(lines) > 2
+    assert {head[0] for head in lines[::2]} == {"method"}
 
 
 def test_a_log_hears_of_work_that_tells_nothing(capsys, monkeypatch):

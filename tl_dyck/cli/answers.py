@@ -73,8 +73,9 @@ class Rows:
         rows: Any = self.rows.to_dict("records") if hasattr(self.rows, "columns") else self.rows
         forms = self.columns.values()
         cells = [[_CELLS.vformat(form, (), row) for form in forms] for row in rows]
-        if cells:
-            console().print(text_table(list(self.columns), cells))
+        for places in _fitting(list(self.columns), cells, console().width) if cells else ():
+            heads = [[*self.columns][place] for place in places]
+            console().print(text_table(heads, [[row[place] for place in places] for row in cells]))
 
     def found(self) -> dict[str, Any]:
         """For programs."""
@@ -157,6 +158,24 @@ def text_table(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
     for row in cells:
         made.add_row(*row)
     return made
+
+
+_LEAST_LAST = 12  # characters of the last column, which wraps
+
+
+def _fitting(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """The columns of a table, or of several where one is too wide: each begins with the first."""
+    # two spaces between columns
+    wide = [max(map(len, column)) + 2 for column in zip(heads, *cells, strict=True)]
+    wide[-1] = min(wide[-1], _LEAST_LAST)
+    tables, taken = [[0]], wide[0]
+    for place in range(1, len(wide)):
+        if taken + wide[place] > width + 2 and len(tables[-1]) > 1:
+            tables.append([0])
+            taken = wide[0]
+        tables[-1].append(place)
+        taken += wide[place]
+    return tables
 
 
 class _Missing(Exception):

@@ -201,7 +201,7 @@ def bounds(told: pd.DataFrame, weights: pd.DataFrame) -> pd.DataFrame:
                 numbers = asked.filter(like="norm_").dropna(axis=1)  # of features there are fewer
                 score = _by_others(numbers, asked["answer"], folds) - 0.5
                 found.append(asked[told.columns].assign(method=name, score=score))
-    return pd.concat(found, ignore_index=True).assign(seconds=0.0, passes=0.0)
+    return pd.concat(found, ignore_index=True).assign(seconds=0.0, passes=0.0, backward=0.0)
 
 
 def _by_others(features: pd.DataFrame, answers: pd.Series, folds: NDArray[np.int_]) -> Floats:

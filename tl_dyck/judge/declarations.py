@@ -6,6 +6,7 @@ computed once a case, of however many kinds the questions are.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from tl_dyck.judge.protocol import (
     ABOUT_HEADS,
     KINDS,
     Case,
+    JudgeError,
     Method,
     Question,
     Scores,
@@ -156,7 +158,11 @@ def score_heads(
             cfg, targets = case.model.cfg, _targets(questions)
 
             def of_heads(values: Any) -> list[float]:
-                layers = [_numbers(each, cfg.n_heads) for each in _first(values, cfg.n_layers)]
+                shape, layers = (cfg.n_layers, cfg.n_heads), []
+                with contextlib.suppress(TypeError):  # what has too few axes
+                    layers = [_numbers(each, shape[1]) for each in _first(values, shape[0])]
+                if len(layers) != shape[0] or {each.shape for each in layers} != {shape[1:]}:
+                    raise _misshapen("of heads", "[layer, head]", shape, values)
                 return [float(layers[layer][head]) for layer, head in targets]
 
             if not isinstance(found, WithError):
@@ -179,6 +185,17 @@ def _numbers(values: Any, n: int) -> Tensor:
     """Numbers of the n heads of a layer."""
     plain = values if isinstance(values, (Tensor, np.ndarray)) else _first(values, n)
     return torch.as_tensor(plain, dtype=torch.float64).detach()
+
+
+def _misshapen(what: str, axes: str, wanted: tuple[int, ...], given: Any) -> JudgeError:
+    """The shape that is wanted, and the one that is given; of nested lists as far as it is seen."""
+    shape = getattr(given, "shape", None)
+    try:
+        shape = np.shape(given) if shape is None else shape
+        said = str([*shape]) if len(shape) else shown(given)
+    except (TypeError, ValueError):
+        said = f"{shown(given)}, of which rows differ"
+    return JudgeError(f"numbers {what} must have shape {axes} = {[*wanted]}, got {said}")
 
 
 def _score(value: float, above: float) -> float | None:
@@ -247,6 +264,9 @@ def find_directions(
                         if isinstance(told, WithError)
                         else (told, math.nan)
                     )
+                    d_head = case.model.cfg.d_head
+                    if getattr(values, "shape", (0,))[-1] != d_head:
+                        raise _misshapen("of directions", "[n, d_head]", (-1, d_head), values)
                     found[layer, head] = _unit(values.detach().double()), error
                 assert case.directions is not None  # or nobody is asked
                 cosines = found[layer, head][0] @ _unit(case.directions[index])
@@ -316,6 +336,8 @@ def _ahead(case: Case, tokens: Int[Tensor, "n pos"], sizes: Sizes) -> tuple[Tens
         closing = case.model(tokens)[:, -1, 1 : case.task.language.n_brackets : 2]
     told = sizes(case, tokens, 2 * closing.argmax(-1) + 1)
     values, error = (told.values, told.error) if isinstance(told, WithError) else (told, math.nan)
+    if getattr(values, "shape", None) != tokens.shape:
+        raise _misshapen("of brackets", "[n, pos]", tuple(tokens.shape), values)
     # without BOS
     found = values.detach().double()[:, 1:]
     two = found.topk(2, -1).values

@@ -102,8 +102,21 @@ def _escaped(text: str) -> str:
     return "".join(_SPECIAL.get(letter, letter) for letter in text)
 
 
-def citation(suite: str, sizes: tuple[int, int], digest: str, version: str) -> str:
-    """A sentence, and an entry for BibTeX."""
+#: The paper whose claims are tested, as in CITATION.cff.
+_TESTED = """@inproceedings{wen2023,
+  author = {Wen, Kaiyue and Li, Yuchen and Liu, Bingbin and Risteski, Andrej},
+  title = {Transformers are uninterpretable with myopic methods: a case study with bounded Dyck grammars},
+  year = {2023},
+  url = {https://arxiv.org/abs/2312.01429},
+}
+"""  # noqa: E501
+
+
+def citation(suite: str, sizes: tuple[int, int], digest: str, version: str, year: str) -> str:
+    """A sentence, and entries for BibTeX, of the software and of the paper that it tests.
+
+    The software has no address yet; its year is that of the judgement.
+    """
     cases, questions = sizes
     what = f"suite {suite}, {cases:,} models, {questions:,} questions, digest {digest}"
     return (
@@ -113,6 +126,7 @@ def citation(suite: str, sizes: tuple[int, int], digest: str, version: str) -> s
         "  title = {tl\\_dyck: interpretability claims about attention, tested where the right "
         "answer is known},\n"
         f"  version = {{{version}}},\n"
-        f"  note = {{{_escaped(what)}}},\n"
-        "}\n"
+        + (f"  year = {{{year}}},\n" if year else "")
+        + f"  note = {{{_escaped(what)}}},\n"
+        "}\n\n" + _TESTED
     )

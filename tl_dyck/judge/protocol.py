@@ -82,16 +82,25 @@ COLUMNS = tuple(
     for group in ("", "trained", *(TASKS if kind in OF_EVERY_TASK else ()))
 )
 
+#: What no method should be, and how it answers: what knows all, what knows nothing, and cheats.
+SAID_OF_CONTROLS = {
+    "oracle": "is told the answers",
+    "chance": "draws a number",
+    "order": "the place of the question in the list",
+    "parser": "the bracket that the string has open, without the model",
+    "sizes": "how many layers and heads there are",
+    "ov-norm": "the norm of what the head writes, by its weights",
+    "edge-norm": "the norm of what is written times what reads it, by their weights",
+    "kind-constant": "how often the answer is yes about other models of that kind",
+    "forest": "a random forest on norms of weights that learnt from answers about others",
+    "forest-other-kinds": "the same, which has seen no model of that kind",
+    "attack": "the best of 24 learners that see all but what models do; asked by tests, not here",
+}
+CONTROLS = tuple(SAID_OF_CONTROLS)
 #: What answers from a question or the weights, or from answers about other cases, and runs no
 #: model. A method that is no better than they are has shown nothing. The last four are no methods:
 #: see `tl_dyck.judge.cheats.bounds`, and `tests/judge/attack.py`.
-CHEATS = (
-    *("order", "parser", "sizes", "ov-norm", "edge-norm"),
-    *("kind-constant", "forest", "forest-other-kinds", "attack"),
-)
-
-#: What no method should be: what knows all, what knows nothing, and the cheats.
-CONTROLS = ("oracle", "chance", *CHEATS)
+CHEATS = CONTROLS[2:]
 
 
 #: Nearer than this to where its steps lead, a method has converged, see `WithError`.
@@ -169,11 +178,17 @@ class Fact:
 class Case:
     """What a method is shown: neither of which kind the model is, nor from which seed.
 
+    Beside what is below it has, computed when asked for: `right` and `partners` ``[n, pos]``, the
+    answer after each token and the strings to exchange with; `choices`, the logits that may be
+    right; `place`, `difference` and `forward`, functions of answers, logits and embeddings.
+
     Attributes:
-        model: a HookedTransformer, float64.
+        model: a HookedTransformer, float64, in eval mode, without gradients unless they are
+            enabled; ``model.cfg`` has n_layers, n_heads, d_head, d_model, d_vocab.
         task: which it solves: a `DyckTask`, or an `AutomatonTask`, which has no brackets.
         length: up to so many symbols, "every prefix" means every one.
-        tokens: strings of the task to look at, ``[n, pos]``, BOS first; all of `length` symbols.
+        tokens: strings of the task to look at, ``[n, pos]``, integers, BOS first; n is 64, and pos
+            is `length` + 1.
         other: a second model, for "same"; None where that is not asked.
         directions: of heads' outputs, for "feature", ``[n, d_head]``; None where that is not asked.
         name: digits that tell cases apart, and tell nothing of them.

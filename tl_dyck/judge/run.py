@@ -35,18 +35,21 @@ from tl_dyck.runs.spec import Point, Sweep
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/5", "a judgement")
+_JUDGEMENT = Analysis("scores.json", "tl_dyck.judgement/6", "a judgement")
 _TABLES = {
     "answers": TableColumns(
         texts=("case", "method", "model", "question", "target"),
-        numbers=("answer", "effect", "score", "size", "said", "error", "seconds", "passes"),
+        numbers=(
+            *("answer", "effect", "score", "size", "said", "error"),
+            *("seconds", "passes", "backward"),
+        ),
     ),
     "weights": TableColumns(texts=("case", "target")),
     "scores": TableColumns(
         texts=("interval", "method", "question"),
         numbers=(
             *("auroc", "auroc_low", "auroc_high", "level", "accuracy", "answered", "off", "yes"),
-            *("false_alarms", "misses", "n", "cases", "error", "seconds", "passes"),
+            *("false_alarms", "misses", "n", "cases", "error", "seconds", "passes", "backward"),
             *("precision", "precision_at_10"),
         ),
     ),
@@ -64,7 +67,7 @@ class Judgement:
         answers: a row for each question that a method answered, see `tl_dyck.judge.scores.ask`,
             and ``method``.
         scores: see `score_table`.
-        environment: versions and hardware.
+        environment: versions and hardware, and "date", when it was judged.
         key: of a private suite, see `Suite`; 0 of a public one.
         file: path and digest of the file that cases were read from; None where they were made.
     """
@@ -165,9 +168,10 @@ class Judgement:
         return scores_latex(self.scores, self.order(), mine, self._columns(mine, questions), note)
 
     def cite(self) -> str:
-        """A sentence with suite, digest and version for a paper in LaTeX, and a BibTeX entry."""
+        """A sentence with suite, digest and version for a paper in LaTeX, and BibTeX entries."""
         version = str(self.environment.get("versions", {}).get(DISTRIBUTION, "of unknown version"))
-        return citation(self.suite, self.sizes, self.digest, version)
+        year = str(self.environment.get("date", ""))[:4]
+        return citation(self.suite, self.sizes, self.digest, version, year)
 
     def _columns(self, mine: Sequence[str], questions: str | Sequence[str]) -> list[str]:
         """Those that are named; else all that the user's own methods answer, or any method."""
@@ -350,6 +354,7 @@ def load_judgement(folder: str | Path) -> Judgement:
         key = int(str(runs["key"].iloc[0]), 16) if "key" in runs else 0
         first = runs.iloc[0]
         file = (str(first["file"]), str(first["digest"])) if "file" in runs else None
+        where["date"] = str(runs["started"].max())[:10]
         runs = runs[runs["facts"] > 0]  # of some cases nothing is asked
     if runs.empty:
         raise JudgeError(f"nothing is asked of the cases of suite {suite!r}")

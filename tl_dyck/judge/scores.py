@@ -22,6 +22,7 @@ from tl_dyck.judge.protocol import (
     COLUMNS,
     CONVERGED,
     KINDS,
+    Case,
     Fact,
     JudgeError,
     Method,
@@ -115,8 +116,8 @@ def ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
         A row for each question that it answers: case, model (its kind), question, target, answer,
         score, effect; size and said, the exact size of the effect in the method's unit (see
         `Fact.sizes`) and what it says that it is, NaN where it has another unit; error, how far
-        that is from converged, NaN where nothing has to; and, of the call, shared among its
-        questions, seconds and passes.
+        that is from converged, NaN where nothing has to; and, of the call, shared among what it
+        answers, seconds, passes and backward, see `_passes`.
 
     Raises:
         JudgeError: as `judge_method`.
@@ -138,7 +139,6 @@ def _ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
     case = sealed.copy()
     shown = replace(case, other=None, directions=None)  # whether there are some says something
     special = {"same": replace(case, directions=None), "feature": replace(case, other=None)}
-    embedding = type(case.model.embed)
     with left_alone(f"method {name!r}, asked about {sealed.name},", sealed.classes):
         for kind in KINDS:
             asked = [fact for fact in sealed.facts if fact.question.kind == kind]
@@ -148,7 +148,7 @@ def _ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
             who = f"method {name!r}, asked {kind!r} about {sealed.name},"
             with (
                 seeded(sealed.name, kind),
-                _count_passes(embedding) as passes,
+                _passes(case) as passes,
                 _blame(who),
             ):
                 started = time.perf_counter()
@@ -157,8 +157,10 @@ def _ask(name: str, method: Method, sealed: SealedCase) -> list[dict[str, Any]]:
                 except NoStackError:  # it needs brackets, of which this task has none
                     told = None
                 scores = checked_answers(who, told, len(asked))
-                seconds = (time.perf_counter() - started) / len(asked)
-            cost = {"seconds": seconds, "passes": passes[0] / len(asked)}
+                seconds = time.perf_counter() - started
+            # all of the call is paid for by what is answered
+            n = max(sum(score is not None for score, _ in scores), 1)
+            cost = {name: x / n for name, x in {"seconds": seconds, **passes}.items()}
             rows += [
                 {
                     **_row(sealed, fact),
@@ -187,6 +189,7 @@ def oracle_rows(sealed: SealedCase) -> list[dict[str, Any]]:
             "error": math.nan,
             "seconds": 0.0,
             "passes": 0.0,
+            "backward": 0.0,
         }
         for fact in sealed.facts
     ]
@@ -218,18 +221,37 @@ def _blame(who: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _count_passes(kind: type) -> Iterator[list[int]]:
-    """Count how often a model is run, by calls of an embedding of that kind."""
-    passes = [0]
+def _passes(case: Case) -> Iterator[dict[str, float]]:
+    """Count how often models run, forward and backward; 1 is as many strings as the case shows.
 
-    def count(module: Any, arguments: Any) -> None:
-        passes[0] += isinstance(module, kind)
+    So it does not help to run many strings at once. Counted are strings that are embedded, and
+    those whose logits get gradients: of every model whose parts are of the classes of this one.
+    What a method computes from weights by itself is not seen.
+    """
+    found, n = {"passes": 0.0, "backward": 0.0}, len(case.tokens)
+    embed, unembed = type(case.model.embed), type(case.model.unembed)
 
-    handle = torch.nn.modules.module.register_module_forward_pre_hook(count)
+    def count(name: str, x: Any) -> None:
+        found[name] += (x.shape[0] if x.ndim > 1 else 1) / n
+
+    def before(module: Any, arguments: Any) -> None:
+        if isinstance(module, embed):
+            count("passes", arguments[0])
+
+    def after(module: Any, arguments: Any, logits: Any) -> None:
+        if isinstance(module, unembed) and logits.requires_grad:
+            logits.register_hook(lambda gradient: count("backward", gradient))
+
+    everywhere = torch.nn.modules.module
+    handles = [
+        everywhere.register_module_forward_pre_hook(before),
+        everywhere.register_module_forward_hook(after),
+    ]
     try:
-        yield passes
+        yield found
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 # --- scores ---------------------------------------------------------------------------------------
@@ -253,12 +275,12 @@ def score_table(
         ``_high``, its interval over cases, which are resampled with all their questions; kind and
         level of these intervals; n (questions),
         answered (the share of all questions that these are, or NaN), yes (share), cases; error, the
-        largest of answers that had to converge, else NaN; seconds and passes through the model that
-        the method takes for a case, all its questions together.
+        largest of answers that had to converge, else NaN; and what the method takes for a case, all
+        its questions together: seconds, passes and backward, see `_passes`.
     """
     found = []
     rows, all_asked = in_columns(rows), {} if asked is None else _counts(asked)
-    each_case = rows.groupby(["method", "case"])[["seconds", "passes"]].sum()
+    each_case = rows.groupby(["method", "case"])[["seconds", "passes", "backward"]].sum()
     costs = each_case.groupby("method").mean()
     order = {column: place for place, column in enumerate(COLUMNS)}
     groups = rows.groupby(["method", "question"], sort=False)

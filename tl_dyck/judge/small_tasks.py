@@ -94,7 +94,8 @@ def _task(
 
 _MAKERS: dict[str, Callable[[], AutomatonTask]] = {
     "largest": lambda: _task("largest", "0123", -1, _Largest(3), 4, answer=_itself),
-    "sign": lambda: _task("sign", "-0+", 0, _steps, 6, answer=_sign),
+    # 4 steps: of 6, most heads of both circuits carry, and little is left to ask
+    "sign": lambda: _task("sign", "-0+", 0, _steps, 4, answer=_sign),
     "modular": lambda: _task("modular", "01234", (0, 0), _Added(5), 2, answer=_sum),
     "copy": lambda: _task("copy", "abc=", "", _Copy("abc", 4), 9, counted=_copied),
 }
@@ -104,7 +105,7 @@ BRACKETS = "brackets"
 TASKS = {
     BRACKETS: "Brackets of two types, three deep: what closes the one that is open.",
     "largest": "Four numbers, 0 to 3: the largest so far, after each.",
-    "sign": "Six steps, - 0 +: the sign of their sum so far, after each.",
+    "sign": "Four steps, - 0 +: the sign of their sum so far, after each.",
     "modular": "Two numbers, 0 to 4: their sum modulo 5.",
     "copy": "Four letters, =, and the same letters again, one by one.",
 }

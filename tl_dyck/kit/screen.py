@@ -58,10 +58,13 @@ def console(*, stderr: bool = False) -> Console:
 
 #: Seconds between two lines of progress, where it goes to a file or a pipe.
 _LINE_EVERY = 60.0
+_FIRST_AFTER = 2.0  # the first of them
 
 
 class Bars(Progress):
     """Progress bars that also do for logs: there they are a line a minute on standard error.
+
+    The first comes after two seconds.
 
     Rich shows a log only how it ended, and a notebook all but that; here both see both.
     """
@@ -71,7 +74,8 @@ class Bars(Progress):
     def start(self) -> None:
         """Start them."""
         if not (self.disable or self.console.is_terminal or self.console.is_jupyter):
-            self._said = self.get_time()
+            # the first line soon; of what is done before, none
+            self._said = self.get_time() - _LINE_EVERY + min(_FIRST_AFTER, _LINE_EVERY)
         super().start()
 
     def get_renderable(self) -> RenderableType:

@@ -13,13 +13,14 @@ from tl_dyck.estimates import interval_words
 from tl_dyck.judge import ABOUT_HEADS, CHEATS, CONTROLS, KINDS, SUITES, methods
 from tl_dyck.judge.facts import all_prefixes
 from tl_dyck.judge.papers import score_plots
-from tl_dyck.judge.protocol import COLUMNS, CONVERGED, Case, Question, kind_of
+from tl_dyck.judge.protocol import COLUMNS, CONVERGED, SAID_OF_CONTROLS, Case, Question, kind_of
 from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.scores import most_misleading
 from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.kit.suggest import command
 from tl_dyck.reading.hook_points import attention_patterns
 from tl_dyck.report.heatmap import color_bar, heat_map, text_of
+from tl_dyck.report.judge_tasks import tasks_section
 from tl_dyck.report.markup import Child, Html, csv_link, element, percent, table
 from tl_dyck.report.page import Figure, Page, Section, again, made_with
 from tl_dyck.studies.tables import markdown
@@ -44,10 +45,11 @@ def judge_page(done: Judgement) -> Html:
             Section("lessons", "What to take from it", _lessons(done)),
             _figure(done),
             Section("auroc", "Methods against questions", _auroc(done)),
+            *tasks_section(done),
             Section("sizes", "How far from the true effect", _sizes(done)),
             Section("thresholds", "At each method's own threshold", _thresholds(done)),
             Section("misleading", "The most misleading case of each method", _gallery(done)),
-            Section("questions", "The questions, exactly", _questions()),
+            Section("questions", "The questions, and the controls, exactly", _questions()),
         ],
         about=[
             _again(done),
@@ -288,7 +290,8 @@ def _thresholds(done: Judgement) -> list[Html | None]:
             "yes": percent(row.yes, 0),
             "error": percent(row.error, 1) if np.isfinite(row.error) else "–",
             "s a case": f"{row.seconds:.2f}",
-            "passes a case": f"{row.passes:.0f}",
+            "passes": f"{row.passes:.1f}",
+            "back": f"{row.backward:.1f}",
         }
         for method in done.order()
         for row in done.scores.loc[[method]].reset_index().itertuples()
@@ -297,9 +300,11 @@ def _thresholds(done: Judgement) -> list[Html | None]:
         "Precision: share of yes where it says so; and where it calls 10 % of “no” yes. False "
         "alarms: share of “no” that it calls yes. Misses: share of “yes” that it calls no. "
         "Error: how far an answer is from converged at most, where it takes steps or samples. "
-        "Passes: calls of the model from its tokens on; cost is of all questions about a case."
+        "Passes, and back: how often all strings of a case are run, and gradients come back; hooks "
+        "count it, and do not see what is computed from weights without the model. Cost is of all "
+        "questions about a case."
     )
-    shown = table(caption, rows[0], map(dict.values, rows), numeric=range(2, 12))
+    shown = table(caption, rows[0], map(dict.values, rows), numeric=range(2, 13))
     return [element("details", element("summary", "False alarms, misses and cost"), shown)]
 
 
@@ -378,7 +383,12 @@ def _picture(case: Case, question: Question) -> Html:
     return heat_map(text_of(chosen.tolist(), None, language), weights)
 
 
-def _questions() -> Html:
-    """What each asks."""
+def _questions() -> list[Html]:
+    """What each asks; and what stands in rows that are no methods."""
     pairs = [[element("dt", kind), element("dd", meaning)] for kind, meaning in KINDS.items()]
-    return element("dl", pairs)
+    rows = [[element("dt", name), element("dd", said)] for name, said in SAID_OF_CONTROLS.items()]
+    return [
+        element("dl", pairs),
+        element("p", "What methods are held against:"),
+        element("dl", rows),
+    ]

@@ -11,15 +11,19 @@ from tl_dyck.judge.across import rank_correlations
 from tl_dyck.judge.protocol import CONTROLS, OF_EVERY_TASK, column_of
 from tl_dyck.judge.run import Judgement
 from tl_dyck.judge.small_tasks import TASKS
+from tl_dyck.report.markup import table
+from tl_dyck.report.page import Section
 from tl_dyck.studies.tables import markdown
 
 
 def tasks_markdown(done: Judgement) -> str:
     """AUROC by question and task, then rank correlations; "" if there is one task at most.
 
-    Methods stand in the order of their mean over tasks, controls first.
+    Methods stand in the order of their mean over tasks, controls first. The first table says how
+    often each runs all strings of a case, and how often gradients come back, as hooks count it.
     """
-    wide, tables = done.wide(), []
+    wide = done.wide()
+    tables: list[str] = []
     for kind in OF_EVERY_TASK:
         tasks = [task for task in TASKS if column_of(kind, task) in wide]
         if len(tasks) < 2:
@@ -33,16 +37,25 @@ def tasks_markdown(done: Judgement) -> str:
             f"{task} ({_asked(done, column)})" for task, column in zip(tasks, columns, strict=True)
         ]
         rows = [[str(name), *(_cell(done, name, column) for column in columns)] for name in order]
+        if not tables:
+            heads.append("passes, back")
+            rows = [[*row, _passes(done, row[0])] for row in rows]
         tables.append(markdown([f"AUROC, {kind}", *heads], rows))
     if tables:
-        tables.append(correlations_markdown(done))
+        tables.append(markdown(*correlations(done)))
     return "\n".join(tables)
 
 
-def correlations_markdown(done: Judgement) -> str:
-    """A row for each pair of tasks, a column for each question; halves of one task first."""
-    found = rank_correlations(done.answers)
-    rows = []
+def correlations(done: Judgement) -> tuple[list[str], list[list[str]]]:
+    """A row for each pair of tasks, a column for each question; halves of one task first.
+
+    Returns:
+        Heads of columns, and the rows, of which there are none if there is one task at most.
+    """
+    found, rows = rank_correlations(done.answers), []
+    heads = ["task", "and", *(f"{kind}: ρ, τ" for kind in OF_EVERY_TASK)]
+    if found.empty:
+        return heads, []
     pairs = found[["task", "other"]].drop_duplicates()
     alone = pairs["task"] == pairs["other"]
     for task, other in [
@@ -57,7 +70,20 @@ def correlations_markdown(done: Judgement) -> str:
             ].to_dict("records")
             row += [_correlation(these[0]) if these else ""]
         rows.append(row)
-    return markdown(["task", "and", *(f"{kind}: ρ, τ" for kind in OF_EVERY_TASK)], rows)
+    return heads, rows
+
+
+def tasks_section(done: Judgement) -> list[Section]:
+    """Whether the order of methods is the same on several tasks, where there are several."""
+    heads, rows = correlations(done)
+    caption = (
+        "Correlations of the order of methods by AUROC, ρ of Spearman and τ of Kendall, with 95 % "
+        "intervals by bootstrap over cases of each task apart. Of two halves of one task's cases "
+        "the mean: with half of the cases, the order is known no better than that. Left out are "
+        "controls, and methods that do not answer every question of both tasks."
+    )
+    title = "Whether the order of methods is the same on several tasks"
+    return [Section("tasks", title, table(caption, heads, rows))] if rows else []
 
 
 def _correlation(row: Mapping[str, Any]) -> str:
@@ -66,6 +92,11 @@ def _correlation(row: Mapping[str, Any]) -> str:
         for name in ("spearman", "kendall")
     )
     return f"{rho}, {tau}, of {row['methods']}"
+
+
+def _passes(done: Judgement, method: str) -> str:
+    costs = done.scores.loc[method].iloc[0]  # of a case, all questions together
+    return f"{costs['passes']:.1f}, {costs['backward']:.1f}"
 
 
 def _control(name: str) -> int:

@@ -58,7 +58,7 @@ def _prompts(case: Case) -> tuple[Any, float]:
     """
     right, among = case.right, torch.tensor(case.choices)
     asked, answers = (right >= 0)[..., None], right.clamp(min=0)[..., None]
-    others = among[(case.place(answers) + torch.arange(1, len(among))) % len(among)]
+    others = among[(case.place(right)[..., None] + torch.arange(1, len(among))) % len(among)]
     wrong = torch.where(asked, others, answers)
     data = PromptDataset(list(case.tokens), list(case.partners), list(answers), list(wrong))
     prompts = PromptDataLoader(data, seq_len=None, diverge_idx=0, batch_size=len(right))
