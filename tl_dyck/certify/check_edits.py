@@ -68,7 +68,7 @@ PARTS, CACHE = 16, 2**16
 AXES = {"W_O": "ned", "b_O": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
 # 2^heads choices of the divisors Z are tried in each bound: with eight heads 256
-NORMS, HEADS, ACTIVATIONS = ("ln1", "ln2", "ln_final"), 8, (None, "relu", "gelu", "silu")
+NORMS, HEADS = ("ln1", "ln2", "ln_final"), 8
 CONFIG = ("state", "act_fn", "ln_c", "ln_mid", "residual", "attn_scale", "eps", "n_types")
 CONFIG += ("max_depth", "bos_token", "n_ctx", "separator", *NORMS)
 # the least of each, and its types; 1e-300 for "positive", since a divisor of 0 bounds nothing
@@ -121,32 +121,41 @@ def silu(x):
 
 
 def smooth(x, known, act_fn):
-    """GELU or SiLU and its slope at numbers; what is found is known from then on."""
+    """A curve and its slope at numbers; what is found is known from then on."""
     new = {*x.tolist()} - known.keys()
     WORK.spend(GELU * len(new), len(known) + len(new))
     with localcontext() as context:
         # digits: far more than a float64's 17, since 1/2 + φ · series cancels where x is negative
         context.prec = 50
         for number in new:
-            known[number] = (gelu if act_fn == "gelu" else silu)(Decimal(number))
+            known[number] = CURVES[act_fn][0](Decimal(number))
     # of the series and of the tail; the 2 u is the rounding from decimals to float64
     error = 1e-30 * (1 + abs(x))
     found = np.array([known[each] for each in x.tolist()]).reshape(-1, 2).T
     return [Enclosure(y, 2 * U * abs(y) + error) for y in found]
 
 
-def bends(x, act_fn):
-    """The most of |GELU''| or |SiLU''| at numbers whose absolute value is x or more."""
-    if act_fn == "gelu":
-        # φ(x) (2 - x²): falls in |x| to 0 at √2, is negative beyond, and least at |x| = 2
-        bend = np.exp(-(x**2) / 2) * float(ROOT) * abs(2 - x**2)
-        # 0.108 ≥ |GELU''(2)| = 2 φ(2) = 0.10798…, the height of that second hill
-        return np.where(x < 2, np.maximum(bend, 0.108), bend)
+def gelu_bends(x):
+    """The most of |GELU''| at numbers whose absolute value is x or more."""
+    # φ(x) (2 - x²): falls in |x| to 0 at √2, is negative beyond, and least at |x| = 2
+    bend = np.exp(-(x**2) / 2) * float(ROOT) * abs(2 - x**2)
+    # 0.108 ≥ |GELU''(2)| = 2 φ(2) = 0.10798…, the height of that second hill
+    return np.where(x < 2, np.maximum(bend, 0.108), bend)
+
+
+def silu_bends(x):
+    """The most of |SiLU''| at numbers whose absolute value is x or more."""
     # s (1 - s) (2 - x (2 s - 1)): falls to 0 at 2.4, is negative beyond, least at 3.4358…
     e = np.exp(-x)
     bend = e / (1 + e) ** 2 * abs(2 - x * (1 - e) / (1 + e))
     # 0.037 ≥ 0.036914…, the height of that second hill
     return np.where(x < 3.44, np.maximum(bend, 0.037), bend)
+
+
+# what an activation is, how much it bends, and the most of its slope's size: |GELU'| is largest at
+# √2: Φ(√2) + √2 φ(√2) = 1.1289; |SiLU'| at 2.3994: 1.0998. No other is known, by whatever name
+CURVES = {"gelu": (gelu, gelu_bends, 1.13), "silu": (silu, silu_bends, 1.13)}
+ACTIVATIONS = (None, "relu", *CURVES)
 
 
 class OneLayer:
@@ -762,7 +771,7 @@ class PartBounds:
         # where the range is nan, any point: the rest becomes nan and settles nothing
         at = np.nan_to_num(np.clip(at, low, high))
         nearest = np.where(low * high > 0, np.minimum(abs(low), abs(high)), 0.0)
-        bend = bends(nearest, self.net.c["act_fn"]) * GROW
+        bend = CURVES[self.net.c["act_fn"]][1](nearest) * GROW
         moved = np.maximum(high - at, at - low)
         place = np.arange(at.size).reshape(at.shape)
         found = smooth(at.ravel(), self.net.curve, self.net.c["act_fn"])

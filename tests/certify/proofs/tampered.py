@@ -286,7 +286,9 @@ IN_EDITS = {
     "all((config[name] in (None": Tampered(
         small(too_large.edits, 1, norm="lnpre"), config(ln_final="rms")
     ),
-    "config['act_fn'] in ACTIVATIONS": Tampered(GELU, config(act_fn="tanh")),
+    "config['act_fn'] in ACTIVATIONS": Tampered(
+        GELU, config(act_fn="tanh"), then="not proved: unreadable (KeyError)"
+    ),
     "type(config['residual']) is bool": Tampered(EDITS, config(residual=1)),
     "depth == bool": Tampered(EDITS, all_of(config(state="depth", max_depth=1), deep(2))),
     "value is None or": Tampered(EDITS, config(attn_scale=1e10)),
