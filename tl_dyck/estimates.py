@@ -156,7 +156,8 @@ def again_words(found: Any, over: str = "seeds") -> str:
     rows = found.to_dict("records") if hasattr(found, "to_dict") else list(found)
     levels = dict.fromkeys(row["level"] for row in rows if row["again_low"] == row["again_low"])
     if not levels:
-        return f"not known, since there are too few {over}"
+        shares = {str(row.get("interval", "")) for row in rows} == {"exact"}
+        return "not known of shares" if shares else f"not known, since there are too few {over}"
     said = " or ".join(f"{100 * level:.6g}" for level in levels)
     skewed = _of_skewed(SKEWED_AGAIN if {*levels} == {LEVEL} else None)
     whose = f"the mean of as many other {over}, on any machine"

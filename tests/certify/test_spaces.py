@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -162,7 +163,13 @@ def test_a_transformation_of_ones_own() -> None:
     )
 
 
-@pytest.mark.parametrize("yielded", [(5, (1,)), (-1, (1,)), (1, [1])])
+@pytest.mark.parametrize(
+    "yielded",
+    [
+        *[(5, (1,)), (-1, (1,)), (1.0, (1,)), (True, (1,)), (1, [1])],
+        *[(0, (2.5,)), (0, (True,)), (0, (-1,)), (0, (np.int64(1),)), (0, ("a",))],
+    ],
+)
 def test_a_transformation_that_yields_nonsense_is_named(yielded: tuple[int, object]) -> None:
     class Broken(Transformation):
         name = "broken"

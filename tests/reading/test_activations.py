@@ -39,7 +39,7 @@ TRUE: dict[str, Callable[..., Any]] = {
 SMOOTH = [name for name in TRUE if not ACTIVATIONS[name].is_piecewise_linear]
 LEAK = 0.3
 
-#: Made-up ones of two lines, beside ReLU: what is bounded follows the record and no name.
+#: Made-up ones: what is bounded follows the record and no name.
 MADE = {
     "leaky": (
         Activation(
@@ -62,6 +62,17 @@ MADE = {
             rounding=3.0,
         ),
         lambda x, m: -3 * abs(x),
+    ),
+    "softsign": (
+        Activation(
+            name="softsign",
+            formula=torch.nn.functional.softsign,
+            lowest_at=-math.inf,
+            curvature=2.0,
+            steepest=1.0,
+            rounding=4.0,
+        ),
+        lambda x, m: x / (1 + abs(x)),
     ),
 }
 

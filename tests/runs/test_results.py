@@ -15,10 +15,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from tests.runs import toys
 from tests.runs.test_execute import go
-from tl_dyck.estimates import ENDS
+from tl_dyck.estimates import ENDS, again_words
 from tl_dyck.intervals import mean
 from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.runs import (
@@ -148,6 +149,10 @@ def test_means_by_hand(folder, metrics):
             assert row["mean"] == pytest.approx(np.mean(numbers))
         else:
             assert math.isnan(row["mean"])
+        if name == "ok":
+            exact = binomtest(int(sum(numbers)), len(numbers)).proportion_ci(0.95)
+            assert row[["low", "high"]].tolist() == pytest.approx([exact.low, exact.high])
+            assert row["interval"] == "exact"
         if len(numbers) < 2:
             assert math.isnan(row["low"])
             assert math.isnan(row["std"])
@@ -155,6 +160,21 @@ def test_means_by_hand(folder, metrics):
         assert row["std"] == pytest.approx(np.std(numbers, ddof=1))
     assert aggregate(table).equals(means)
     assert found.loc[("b", "sparse"), "mean"] == 7
+
+
+def test_a_share_of_seeds_that_agree_has_an_interval(folder, metrics):
+    """None of 8, or all of them, are no proof; of pooled runs seeds count, not runs."""
+    for key, seed in itertools.product("ab", range(8)):
+        metrics[key, seed] = {"ok": key == "a"}
+    go({"grid": {"key": ["a", "b"]}, "seeds": 8}, folder, table_of)
+    table = load_results(folder)
+    low, high = aggregate(table, ["ok"])[["low", "high"]].to_numpy().T
+    # Clopper and Pearson: (α / 2)^(1 / n) of 8 out of 8, by hand
+    assert low == pytest.approx([0.025 ** (1 / 8), 0])
+    assert high == pytest.approx([1, 1 - 0.025 ** (1 / 8)])
+    assert again_words(aggregate(table, ["ok"])) == "not known of shares"
+    pooled = aggregate(table, ["ok"], by=[]).iloc[0]
+    assert (pooled["n"], pooled["seeds"], pooled["interval"]) == (16, 8, "t")
 
 
 def test_means_by_other_columns(folder, metrics):

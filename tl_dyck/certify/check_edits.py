@@ -76,7 +76,6 @@ AXES = {"W_O": "ned", "b_O": "d", "W_U": "do", "b_U": "o"}
 AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
 # 2^heads choices of the divisors Z are tried in each bound: with eight heads 256
 NORMS, HEADS = ("ln1", "ln2", "ln_final"), 8
-ACTIVATIONS = (None, "relu", "gelu", "gelu_new", "silu")
 CONFIG = ("state", "act_fn", "ln_c", "ln_mid", "residual", "attn_scale", "eps", "n_types")
 CONFIG += ("max_depth", "bos_token", "n_ctx", "separator", *NORMS)
 # the least of each, and its types; 1e-300 for "positive", since a divisor of 0 bounds nothing
@@ -129,13 +128,14 @@ def gated(x, z, slope):
     return float(x * share), float(share + x * share * (1 - share) * slope)
 
 
-CURVES = {
-    "gelu": gelu,
-    "silu": lambda x: gated(x, x, 1),
-    "gelu_new": lambda x: gated(
-        x, 4 * ROOT * (x + CUBIC * x**3), 4 * ROOT * (1 + 3 * CUBIC * x * x)
-    ),
-}
+def silu(x):
+    """SiLU and its slope."""
+    return gated(x, x, 1)
+
+
+def gelu_new(x):
+    """GELU's form with tanh, and its slope."""
+    return gated(x, 4 * ROOT * (x + CUBIC * x**3), 4 * ROOT * (1 + 3 * CUBIC * x * x))
 
 
 def smooth(x, known, act_fn):
@@ -146,33 +146,54 @@ def smooth(x, known, act_fn):
         # digits: far more than a float64's 17, since 1/2 + φ · series cancels where x is negative
         context.prec = 50
         for number in new:
-            known[number] = CURVES[act_fn](Decimal(number))
+            known[number] = CURVES[act_fn][0](Decimal(number))
     # of the series and of the tail; the 2 u is the rounding from decimals to float64
     error = 1e-30 * (1 + abs(x))
     found = np.array([known[each] for each in x.tolist()]).reshape(-1, 2).T
     return [Enclosure(y, 2 * U * abs(y) + error) for y in found]
 
 
-def bends(x, act_fn):
-    """The most of a curve's |φ''| at numbers whose absolute value is x or more."""
-    if act_fn == "gelu":
-        # φ(x) (2 - x²): falls in |x| to 0 at √2, is negative beyond, and least at |x| = 2
-        bend = np.exp(-(x**2) / 2) * float(ROOT) * abs(2 - x**2)
-        # 0.108 ≥ |GELU''(2)| = 2 φ(2) = 0.10798…, the height of that second hill
-        return np.where(x < 2, np.maximum(bend, 0.108), bend)
-    # s (1 - s) (2 z' + x z'' - x z'² (2 s - 1)), of SiLU with z = x
-    z, first, second = x, 1.0, 0.0
-    if act_fn == "gelu_new":
-        c, cubic = 4 * float(ROOT), float(CUBIC)
-        z, first, second = c * (x + cubic * x**3), c * (1 + 3 * cubic * x**2), 6 * c * cubic * x
+def gelu_bends(x):
+    """The most of |GELU''| at numbers whose absolute value is x or more."""
+    # φ(x) (2 - x²): falls in |x| to 0 at √2, is negative beyond, and least at |x| = 2
+    bend = np.exp(-(x**2) / 2) * float(ROOT) * abs(2 - x**2)
+    # 0.108 ≥ |GELU''(2)| = 2 φ(2) = 0.10798…, the height of that second hill
+    return np.where(x < 2, np.maximum(bend, 0.108), bend)
+
+
+def gated_bends(x, z, first, second):
+    """Of x / (1 + exp(-z)) the size of the second derivative, of z' and z''."""
+    # s (1 - s) (2 z' + x z'' - x z'² (2 s - 1))
     e = np.exp(-z)
-    bend = e / (1 + e) ** 2 * abs(2 * first + x * second - x * first**2 * (1 - e) / (1 + e))
-    if act_fn == "gelu_new":
-        # falls to 0 at 1.42, is negative beyond, least at 2.0135…: 0.108 ≥ 0.107913…
-        return np.where(x < 2.02, np.maximum(bend, 0.108), bend)
+    return e / (1 + e) ** 2 * abs(2 * first + x * second - x * first**2 * (1 - e) / (1 + e))
+
+
+def gelu_new_bends(x):
+    """The same of its form with tanh."""
+    c, cubic = 4 * float(ROOT), float(CUBIC)
+    z, first, second = c * (x + cubic * x**3), c * (1 + 3 * cubic * x**2), 6 * c * cubic * x
+    bend = gated_bends(x, z, first, second)
+    # falls to 0 at 1.42, is negative beyond, least at 2.0135…: 0.108 ≥ 0.107913…
+    return np.where(x < 2.02, np.maximum(bend, 0.108), bend)
+
+
+def silu_bends(x):
+    """The same of SiLU."""
+    bend = gated_bends(x, x, 1.0, 0.0)
     # falls to 0 at 2.4, is negative beyond, least at 3.4358…
     # 0.037 ≥ 0.036914…, the height of that second hill
     return np.where(x < 3.44, np.maximum(bend, 0.037), bend)
+
+
+# what an activation is, how much it bends, and the most of its slope's size: |GELU'| is largest at
+# √2: Φ(√2) + √2 φ(√2) = 1.1289; with tanh at 1.4185: 1.1290; |SiLU'| at 2.3994: 1.0998. No other
+# is known, by whatever name
+CURVES = {
+    "gelu": (gelu, gelu_bends, 1.13),
+    "gelu_new": (gelu_new, gelu_new_bends, 1.13),
+    "silu": (silu, silu_bends, 1.13),
+}
+ACTIVATIONS = (None, "relu", *CURVES)
 
 
 class OneLayer:
@@ -810,7 +831,7 @@ class PartBounds:
         # where the range is nan, any point: the rest becomes nan and settles nothing
         at = np.nan_to_num(np.clip(at, low, high))
         nearest = np.where(low * high > 0, np.minimum(abs(low), abs(high)), 0.0)
-        bend = bends(nearest, self.net.c["act_fn"]) * GROW
+        bend = CURVES[self.net.c["act_fn"]][1](nearest) * GROW
         moved = np.maximum(high - at, at - low)
         place = np.arange(at.size).reshape(at.shape)
         found = smooth(at.ravel(), self.net.curve, self.net.c["act_fn"])

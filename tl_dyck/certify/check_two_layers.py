@@ -85,8 +85,8 @@ def activated(x, act_fn):
         # |relu(x) - relu(y)| ≤ |x - y|
         return Enclosure(np.maximum(x.mid, 0), x.rad)
     value = joined([paths.smooth(x.mid.ravel(), {}, act_fn)[0]], x.mid.shape)
-    # |GELU'| is largest at √2: Φ(√2) + √2 φ(√2) = 1.1289; |SiLU'| at 2.3994: 1.0998
-    return Enclosure(value.mid, (value.rad + 1.13 * x.rad) * GROW)
+    steepest = paths.CURVES[act_fn][2]
+    return Enclosure(value.mid, (value.rad + steepest * x.rad) * GROW)
 
 
 class TwoLayers:

@@ -302,11 +302,15 @@ def _rewrites(
     spans: _Found = {}
     for kind, (transformation, budget) in enumerate(space.transformations):
         for span, emits in transformation.rewrites(tokens, position) if budget else ():
-            if not 0 <= span <= room or type(emits) is not tuple:
+            numbers = (span, *emits) if type(emits) is tuple else (span, None)
+            # `type`: True and NumPy's integers are numbers, but no tokens of a vocabulary
+            plain = all(type(each) is int and each >= 0 for each in numbers)
+            if not plain or span > room:
                 raise SpaceError(
                     f"{transformation!r} yields ({span!r}, {emits!r}) at position {position} of "
                     f"{len(tokens)} tokens; "
-                    f"expected a span of 0 to {room} tokens and a tuple of tokens."
+                    f"expected a span of 0 to {room} tokens and a tuple of tokens, each "
+                    "an int."
                 )
             if tokens[position : position + span] != emits:
                 (spans if span else gap)[kind, span, emits] = None

@@ -34,8 +34,8 @@ class Activation:
     Attributes:
         name: TransformerLens' name of it.
         formula: φ, elementwise.
-        lowest_at: where φ, which first falls and then rises, is lowest, to 1e-9. Certificates take
-            φ for monotone on either side.
+        lowest_at: where φ, which first falls and then rises, is lowest, to 1e-9; -inf if it only
+            rises. Certificates take φ for monotone on either side.
         is_piecewise_linear: whether φ is made of two lines that meet at 0, of whatever slopes; then
             `lowest_at` is not asked for. No other φ may have a corner.
         curvature: a bound of the size of φ'', off the corner of two lines.

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tl_dyck.estimates import ENDS, ends_text
-from tl_dyck.intervals import mean
+from tl_dyck.intervals import mean, share
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.files import CorruptFileError
@@ -172,7 +173,8 @@ def aggregate(
 
     An interval depends on the group's own numbers, and not on what else is asked for. Where a group
     has several runs of a seed, because `by` leaves out a parameter that varies, the mean is over
-    all of them, seeds with all their runs count as one, and the table says what was pooled.
+    all of them, seeds with all their runs count as one, and the table says what was pooled. The
+    mean of booleans, with one run a seed, is a share: its interval is exact, also of one seed.
 
     Args:
         results: from `load_results`.
@@ -218,7 +220,11 @@ def aggregate(
             except (TypeError, ValueError) as error:
                 raise SweepError(f"{name!r} cannot be averaged: {error}") from error
             values, seeds = known.to_numpy(), group["seed"][known.index].to_numpy()
-            found = mean(values, clusters=seeds).of_metric(name)
+            if _is_share(group[name]) and len({*seeds}) == len(seeds):
+                # a t interval of answers that are all the same has no width
+                found = share(int(values.sum()), len(values))
+            else:
+                found = mean(values, clusters=seeds).of_metric(name)
             # ddof 1: of the seeds there could be, not of these alone
             std = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
             row = (name, len(values), found.n, failed, found.value)
@@ -260,6 +266,12 @@ def _pooled(group: pd.DataFrame, parameters: Sequence[str]) -> str:
     counts = {name: group[name].astype(str).nunique() for name in parameters}
     said = [f"{number} values of {name}" for name, number in counts.items() if number > 1]
     return f"{', '.join(said)} pooled" if said else ""
+
+
+def _is_share(column: pd.Series) -> bool:
+    """Whether it answers yes or no for each run, so that its mean is a share of seeds."""
+    known = column.dropna()
+    return len(known) > 0 and all(isinstance(each, (bool, np.bool_)) for each in known)
 
 
 def _is_number(column: pd.Series) -> bool:

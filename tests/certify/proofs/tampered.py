@@ -290,7 +290,7 @@ IN_EDITS = {
         small(too_large.edits, 1, norm="lnpre"), config(ln_final="rms")
     ),
     "config['act_fn'] in ACTIVATIONS": Tampered(
-        GELU, config(act_fn="tanh"), "not proved: unreadable"
+        GELU, config(act_fn="tanh"), then="not proved: unreadable (KeyError)"
     ),
     "type(config['residual']) is bool": Tampered(EDITS, config(residual=1)),
     "depth == bool": Tampered(EDITS, all_of(config(state="depth", max_depth=1), deep(2))),

@@ -26,7 +26,7 @@ from tests.certify.oracles import (
 )
 from tests.certify.proofs.changed import SPACE, STRING
 from tests.certify.proofs.common import unpacked
-from tl_dyck.certify import PerturbationSpace, check_edits
+from tl_dyck.certify import PerturbationSpace, check_edits, parse_space, path_proofs
 from tl_dyck.certify.check_edits import (
     Affine,
     Edits,
@@ -36,13 +36,13 @@ from tl_dyck.certify.check_edits import (
     PartWalks,
     SameEnd,
     Step,
-    bends,
     open_strings,
     smooth,
     wins,
 )
 from tl_dyck.certify.check_language import Enclosure
 from tl_dyck.certify.edit_proofs import _facts, prove_edits
+from tl_dyck.reading.activations import ACTIVATIONS
 from tl_dyck.rnn import TwoLayerRNN
 
 
@@ -242,10 +242,22 @@ def test_a_curve_bends_no_more_than_is_said(act_fn):
     ends = [abs(mpmath.diff(CURVES[act_fn], side * each, 2)) for each in x for side in (1, -1)]
     bend = np.array([float(max(ends[i : i + 2])) for i in range(0, len(ends), 2)])
     most = np.maximum.accumulate(bend[::-1])[::-1]
-    said = bends(x, act_fn)
+    said = check_edits.CURVES[act_fn][1](x)
     assert (most <= said * (1 + 1e-9) + 1e-13).all()
     # little is given away: less than a tenth in all
     assert said.sum() <= 1.1 * most.sum()
+
+
+def test_no_other_curve_is_taken_for_one_of_them(monkeypatch):
+    """A name that is let through has no bounds, rather than those of SiLU."""
+    assert check_edits.CURVES.keys() == CURVES.keys()
+    assert {None, "relu", *CURVES} == {*check_edits.ACTIVATIONS}
+    monkeypatch.setitem(ACTIVATIONS, "other", ACTIVATIONS["gelu_new"])
+    rnn = random_rnn(0, act_fn="other")
+    for module in (check_edits, path_proofs):
+        monkeypatch.setattr(module, "ACTIVATIONS", (*check_edits.ACTIVATIONS, "other"))
+    with pytest.raises(KeyError, match="other"):
+        prove_edits(rnn, (0, 1), None, parse_space("dup:1"))
 
 
 @np.errstate(all="ignore")
