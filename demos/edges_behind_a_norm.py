@@ -102,7 +102,7 @@ for index in range(n_cases):
                 rows.append({**row, "answer": fact.answer, "score": round(abs(said), 9), **sizes})
 
 # %% How far from the truth, as a share of it; and AUROC. With 95 % intervals over models.
-table = pd.DataFrame(rows).assign(seconds=0.0, passes=0.0)
+table = pd.DataFrame(rows).assign(seconds=0.0, passes=0.0, backward=0.0)
 tools = list(table["method"].unique())
 groups = dict(list(table.groupby("models")))
 scores = {name: score_table(group).droplevel("question") for name, group in groups.items()}

@@ -168,16 +168,17 @@ def test_a_transformation_of_ones_own() -> None:
     [
         *[(5, (1,)), (-1, (1,)), (1.0, (1,)), (True, (1,)), (1, [1])],
         *[(0, (2.5,)), (0, (True,)), (0, (-1,)), (0, (np.int64(1),)), (0, ("a",))],
+        *[(0, (1,), 2), 1, None],
     ],
 )
-def test_a_transformation_that_yields_nonsense_is_named(yielded: tuple[int, object]) -> None:
+def test_a_transformation_that_yields_nonsense_is_named(yielded: object) -> None:
     class Broken(Transformation):
         name = "broken"
 
         def rewrites(
             self, tokens: tuple[int, ...], position: int
         ) -> list[tuple[int, tuple[int, ...]]]:
-            return [yielded]  # type: ignore[list-item]
+            return None if yielded is None else [yielded]  # type: ignore[list-item, return-value]
 
     with pytest.raises(SpaceError, match=r"Broken.*yields"):
         PerturbationSpace([(Broken(), 1)]).size((0, 1))

@@ -301,13 +301,17 @@ def _rewrites(
     gap: _Found = {}
     spans: _Found = {}
     for kind, (transformation, budget) in enumerate(space.transformations):
-        for span, emits in transformation.rewrites(tokens, position) if budget else ():
+        yielded = transformation.rewrites(tokens, position) if budget else ()
+        for each in [None] if yielded is None else yielded:
+            pair: Any = each  # somebody's own code may yield anything
+            pair = pair if type(pair) is tuple and len(pair) == 2 else (None, None)
+            span, emits = pair
             numbers = (span, *emits) if type(emits) is tuple else (span, None)
             # `type`: True and NumPy's integers are numbers, but no tokens of a vocabulary
-            plain = all(type(each) is int and each >= 0 for each in numbers)
+            plain = all(type(number) is int and number >= 0 for number in numbers)
             if not plain or span > room:
                 raise SpaceError(
-                    f"{transformation!r} yields ({span!r}, {emits!r}) at position {position} of "
+                    f"{transformation!r} yields {each!r} at position {position} of "
                     f"{len(tokens)} tokens; "
                     f"expected a span of 0 to {room} tokens and a tuple of tokens, each "
                     "an int."
