@@ -192,9 +192,9 @@ def test_the_report_of_several_tasks_has_their_correlations_and_what_was_run() -
     rows = rows.assign(size=np.nan, said=np.nan, seconds=1.0, passes=2.0, backward=0.5)
     table = score_table(rows, n_bootstrap=20, asked=rows[rows["method"] == "oracle"])
     about: dict[str, Any] = {"folder": Path(), "suite": "mine", "environment": {}}
-    (section,) = tasks_section(done := Judgement(answers=rows, scores=table, **about))
+    (section,) = tasks_section(done := Judgement(answers=rows, scores=table, **about), "so")
     assert "1.00 [" in str(section.content)  # the same scores have the same order
     lines = tasks_markdown(done).splitlines()
     (first,) = (line for line in lines if line.startswith("| m0 "))
     assert first.endswith(" | 4.0, 1.0 |")  # of a case, of which two questions are asked
-    assert tasks_section(replace(done, answers=rows.assign(model="uniform"))) == []
+    assert tasks_section(replace(done, answers=rows.assign(model="uniform")), "so") == []

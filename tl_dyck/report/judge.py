@@ -45,7 +45,7 @@ def judge_page(done: Judgement) -> Html:
             Section("lessons", "What to take from it", _lessons(done)),
             _figure(done),
             Section("auroc", "Methods against questions", _auroc(done)),
-            *tasks_section(done),
+            *tasks_section(done, interval_words(_ends_of(done), "cases")),
             Section("sizes", "How far from the true effect", _sizes(done)),
             Section("thresholds", "At each method's own threshold", _thresholds(done)),
             Section("misleading", "The most misleading case of each method", _gallery(done)),

@@ -73,12 +73,17 @@ def correlations(done: Judgement) -> tuple[list[str], list[list[str]]]:
     return heads, rows
 
 
-def tasks_section(done: Judgement) -> list[Section]:
-    """Whether the order of methods is the same on several tasks, where there are several."""
+def tasks_section(done: Judgement, intervals: str) -> list[Section]:
+    """Whether the order of methods is the same on several tasks, where there are several.
+
+    Args:
+        done: a judgement.
+        intervals: what its intervals are, see `tl_dyck.estimates.interval_words`.
+    """
     heads, rows = correlations(done)
     caption = (
-        "Correlations of the order of methods by AUROC, ρ of Spearman and τ of Kendall, with 95 % "
-        "intervals by bootstrap over cases of each task apart. Of two halves of one task's cases "
+        "Correlations of the order of methods by AUROC, ρ of Spearman and τ of Kendall. [ ]: "
+        f"{intervals}, of each task apart. Of two halves of one task's cases "
         "the mean: with half of the cases, the order is known no better than that. Left out are "
         "controls, and methods that do not answer every question of both tasks."
     )
