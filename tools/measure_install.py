@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CPU = "https://download.pytorch.org/whl/cpu"
 #: Pages that say how much is downloaded with that index, in these words.
 PAGES = ("README.md", "docs/getting_started.md")
-_SAID = re.compile(r"(the download\s+is\s+(?:then\s+)?)(\d[\d,]*)( MB)")
+_SAID = re.compile(r"([Tt]he download\s+is\s+(?:then\s+)?)(\d[\d,]*)( MB)")
 _NEAR = 0.1  # of what is said: a new release of something is no error of a page
 #: What pip says where an index cannot be reached.
 _UNREACHED = re.compile(r"NewConnection|NameResolution|ConnectTimeout|ProxyError|refused")
