@@ -9,6 +9,7 @@ Knows: how those files are read, how their models compute, and how each writes a
 from __future__ import annotations
 
 import io
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -268,7 +269,8 @@ def prove(adder: Adder, folder: Path, time_limit: float | None) -> dict[str, Any
     written = time.process_time()
     folder.mkdir(parents=True, exist_ok=True)
     path = proof.save(folder / f"{adder.name}.proof")
-    said = check_model.verdict(path)[1]
+    # inf: the limit is for files of strangers
+    said = check_model.verdict(path, work=math.inf)[1]
     return {
         "said": said,
         "bytes": path.stat().st_size,

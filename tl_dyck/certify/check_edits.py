@@ -908,13 +908,13 @@ class Listed(PartBounds):
         if self.net.c["act_fn"] == "relu":
             # |relu(x) - relu(y)| ≤ |x - y|
             return Affine(p.slope, Enclosure(np.maximum(x.mid, 0), x.rad))
-        at = np.rint(x.mid / self.step) * self.step if self.step else x.mid
-        at = np.nan_to_num(at)
+        at = np.nan_to_num(np.rint(x.mid / self.step) * self.step if self.step else x.mid)
         found = smooth(at.ravel(), self.net.curve, self.net.c["act_fn"])
         value, slope = (each[np.arange(at.size).reshape(at.shape)] for each in found)
         off = x + Enclosure(-at)
-        # |φ''| ≤ 0.8 of every curve: √(2/π) = 0.798 at 0 is the most
-        more = 0.4 * off.size**2 * GROW
+        # wherever it lies, |φ''| is at most what it is from 0 on
+        bend = CURVES[self.net.c["act_fn"]][1](0.0) * GROW
+        more = bend * off.size**2 / 2 * GROW
         return Affine(p.slope, value + slope * off + Enclosure(0 * at, more))
 
 

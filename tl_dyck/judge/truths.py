@@ -23,7 +23,7 @@ from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_instance, check_length
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.plotting.plot_recipes import as_figure, dots
-from tl_dyck.reading.inputs import check_predicts, check_reads, hides_bos, measured
+from tl_dyck.reading.inputs import check_predicts, check_reads, hides_bos, looks_ahead, measured
 from tl_dyck.reading.interventions import hide_keys, key_of_each, run
 from tl_dyck.tasks import AutomatonTask, DyckTask
 
@@ -251,7 +251,7 @@ def every_world(
         check_predicts(model, task.language)
     else:
         check_reads(model, task.language)
-    if model.cfg.attention_dir != "causal":
+    if looks_ahead(model):
         raise JudgeError("a model that looks ahead sees the bracket that it is asked for")
     if length is None and isinstance(task, AutomatonTask) and task.places is not None:
         length = len(task.places)

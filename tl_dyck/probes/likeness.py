@@ -22,7 +22,7 @@ from tl_dyck.plotting.plot_recipes import dots_figure, frame
 from tl_dyck.probes.balance import tokens_of
 from tl_dyck.reading.attention import share_of_largest
 from tl_dyck.reading.hook_points import attention_patterns
-from tl_dyck.reading.inputs import language_of, language_with_stack, measured
+from tl_dyck.reading.inputs import language_of, language_with_stack, looks_ahead, measured
 from tl_dyck.reading.states import StateIndex
 from tl_dyck.tasks import Task
 from tl_dyck.tasks.dyck import complete_strings
@@ -209,7 +209,7 @@ def _patterns(
     """
     tokens = tokens.to(model.cfg.device)
     places = torch.arange(1, tokens.shape[1] + 1, dtype=torch.float64).expand(tokens.shape)
-    if getattr(model.cfg, "attention_dir", "causal") == "causal":
+    if not looks_ahead(model):
         return attention_patterns(model, tokens).double(), places
     written = tokens.cpu() != language.bos_token
     # places count from 1, so the largest is a length; BOS alone is 1

@@ -23,7 +23,7 @@ from tl_dyck.language import VocabularyError
 from tl_dyck.plotting.plot_recipes import dots_figure, frame
 from tl_dyck.reading.attention import random_row_variation
 from tl_dyck.reading.hook_points import attention_patterns
-from tl_dyck.reading.inputs import as_tokens, language_of, measured, token_texts
+from tl_dyck.reading.inputs import as_tokens, language_of, looks_ahead, measured, token_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,7 +147,7 @@ def attention_variation(
     return variation_of_patterns(
         patterns,
         level=level,
-        causal=getattr(first.cfg, "attention_dir", "causal") == "causal",
+        causal=not looks_ahead(first),
         text=token_texts(first, strings[0][0], getattr(first.cfg, "language", None)),
     )
 

@@ -106,13 +106,13 @@ def warn_of_first(model: Any, language: Language, may_come: Bool[Tensor, " symbo
     Warns:
         VocabularyWarning: it is so.
     """
-    cfg, named = model.cfg, named_logits(model)
+    named = named_logits(model)
     if hides_bos(model):
         return
-    if cfg.attention_dir != "causal" or (named or 0) < language.bos_token or may_come.all():
+    if looks_ahead(model) or (named or 0) < language.bos_token or may_come.all():
         return
     with torch.no_grad():
-        chances = model(torch.tensor([[language.bos_token]], device=cfg.device))[0, 0]
+        chances = model(torch.tensor([[language.bos_token]], device=model.cfg.device))[0, 0]
     chances = chances.double().softmax(-1).cpu()
     symbols = chances[: language.bos_token]
     never, least = symbols.masked_fill(may_come, 0.0), symbols.masked_fill(~may_come, 1.0)

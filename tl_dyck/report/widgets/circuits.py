@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.errors import needed
+from tl_dyck.reading.inputs import looks_ahead
 from tl_dyck.report.markup import element
 from tl_dyck.report.page import asset
 from tl_dyck.report.widgets.attention import String, chosen, name_of, read_attention, read_text
@@ -49,7 +50,7 @@ def circuitsvis_attention(
         "tokens": string.tokens,
         "attention": _finite(np.stack([patterns[place] for place in heads])),
         "attentionHeadNames": [f"L{at}H{which}" for at, which in heads],
-        "maskUpperTri": getattr(model.cfg, "attention_dir", "causal") == "causal",
+        "maskUpperTri": not looks_ahead(model),
     }
     return _widget(
         f"Attention of {name_of(model)} (circuitsvis)", "AttentionHeads", props, height=700
@@ -86,7 +87,7 @@ def circuitsvis_tokens(
         with torch.no_grad():
             # the logits at a position are of the token behind it: none for the last
             logits = model(tokens)[0, :-1].double()
-        if logits.shape[-1] != model.cfg.d_vocab or model.cfg.attention_dir != "causal":
+        if logits.shape[-1] != model.cfg.d_vocab or looks_ahead(model):
             raise ValueError(
                 f"{name_of(model)} does not predict the next token: {logits.shape[-1]} logits for "
                 f"{model.cfg.d_vocab} tokens, {model.cfg.attention_dir} attention; give values of "
