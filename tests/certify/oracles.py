@@ -19,7 +19,7 @@ from tl_dyck.certify import (
     Substitute,
     SwapAdjacent,
     Transformation,
-    check_edits,
+    check_layer,
 )
 from tl_dyck.certify.lattice import KEEP, Lattice, Option
 from tl_dyck.language import DyckLanguage
@@ -249,7 +249,7 @@ READOUTS: list[dict[str, Any]] = [
     {"act_fn": "silu", "ln_final": "lnpre"},
 ]
 #: Those of a plain decoder that have proofs.
-PROVABLE = [each for each in READOUTS if each.get("act_fn") in check_edits.ACTIVATIONS]
+PROVABLE = [each for each in READOUTS if each.get("act_fn") in check_layer.ACTIVATIONS]
 #: Beyond a plain decoder: each part alone, and together.
 BEYOND: list[dict[str, Any]] = [
     {"positions": "rotary"},

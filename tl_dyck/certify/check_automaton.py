@@ -1,7 +1,7 @@
 """Check a proof that a one-layer decoder answers every string of an automaton as it should.
 
-Copy three files, this one, ``check_edits.py`` and ``check_language.py``; they need numpy and search
-nothing: ``python check_automaton.py FILE …``.
+Copy five files, this one, ``check_paths.py``, ``check_bounds.py``, ``check_layer.py`` and
+``check_language.py``; they need numpy and search nothing: ``python check_automaton.py FILE …``.
 
 *What is proved.* The file has an automaton: to what state each token leads from each state (-1: to
 none), and what logit a state asks for, if any. State 0 is the first. After each string of some
@@ -17,8 +17,9 @@ that order, if each symbol has the position of its place.
 
 *Covering.* A level is a length, an option a token at a place. From a state (of the automaton, with
 the depth of brackets) it leads to one of the next level, so that strings are paths of options as
-`check_edits` has them. Each length and each logit, or set, that is asked for then has a tree for
-each last symbol; its paths end in the states that ask for it. The rest is the theorem there.
+`check_paths` has them. Each length and each logit, or set, that is asked for then has a tree for
+each last symbol; its paths end in the states that ask for it. The rest is the theorem of
+`check_bounds`.
 """
 
 import itertools
@@ -27,11 +28,11 @@ import sys
 import numpy as np
 
 if __package__:
-    from tl_dyck.certify import check_edits as paths
     from tl_dyck.certify import check_language as base
+    from tl_dyck.certify import check_paths as paths
 else:  # copied out
-    import check_edits as paths
     import check_language as base
+    import check_paths as paths
 
 FORMAT = "tl_dyck.automaton/5"
 # without sets as answers of parts, without parts, without thresholds, without leaves of rays

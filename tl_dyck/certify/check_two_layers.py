@@ -1,14 +1,14 @@
 """Check what is claimed of a two-layer transformer on every prefix of a bounded Dyck language.
 
-Copy three files, this one, ``check_edits.py`` and ``check_language.py``; they need numpy and search
-nothing: ``python check_two_layers.py FILE …``.
+Copy four files, this one, ``check_bounds.py``, ``check_layer.py`` and ``check_language.py``; they
+need numpy and search nothing: ``python check_two_layers.py FILE …``.
 
 *What is proved.* Dyck(k, D) has brackets 2a (opens) and 2a + 1 (closes) of types a < k, nested at
 most D deep; BOS is token 2k. One of `CLAIMS` holds after every prefix of up to N brackets that it
 speaks of. What may win has a larger logit than all that must not; or one token has the largest
 logit of all, in both models.
 
-*The model.* Two layers as `check_edits` has one: up to eight heads, LN_C, norms, an MLP as there,
+*The model.* Two layers as `check_layer` has one: up to eight heads, LN_C, norms, an MLP as there,
 or none of these; no positions. An embedding may depend on the depth. What wins is read off
 behind the second layer alone.
 
@@ -23,7 +23,7 @@ symbol have one query, and the sums of the second layer's attention are sums alo
 have a tree in preorder. The graph is made here, of k, D and N. A node i parts the prefixes: after
 as many brackets as symbol i has, those with one of the symbols before the i-th and the others. So
 each prefix is in one part. A leaf says who wins on its part, and near which symbols' values the
-bound is taken (if it names none, those of the part). The bound is that of `check_edits`; there,
+bound is taken (if it names none, those of the part). The bound is that of `check_bounds`; there,
 too, is its theorem.
 
 *Arithmetic.* As in `check_language`: every number is a float64 and a radius. What the first layer
@@ -38,15 +38,17 @@ from types import SimpleNamespace
 import numpy as np
 
 if __package__:
-    from tl_dyck.certify import check_edits as paths
+    from tl_dyck.certify import check_bounds as bounds
     from tl_dyck.certify import check_language as base
+    from tl_dyck.certify import check_layer as layer
 else:  # copied out
-    import check_edits as paths
+    import check_bounds as bounds
     import check_language as base
+    import check_layer as layer
 
 Enclosure, need, dot, GROW, U = base.Enclosure, base.need, base.dot, base.GROW, base.U
-# an eighth of what `check_edits` holds, as a prefix has a profile, too; MOST_WORK: multiplications
-FORMAT, BOUND, MOST, MOST_WORK = "tl_dyck.two_layers/1", paths.BOUND, paths.MOST // 8, 2**32
+# an eighth of what `check_bounds` holds, as a prefix has a profile, too; MOST_WORK: multiplications
+FORMAT, BOUND, MOST, MOST_WORK = "tl_dyck.two_layers/1", bounds.BOUND, bounds.MOST // 8, 2**32
 CLAIMS = {name: base.CLAIMS[name] for name in ("any_token", "closing_only", "valid_token")}
 CLAIMS["agree"] = "two models predict the same token"
 CLAIMS["head"] = "the prediction stays the same when head {1} of layer {0} attends uniformly"
@@ -60,20 +62,20 @@ def joined(parts, shape):
 
 def divided(x, size):
     """Each row over a number of its own."""
-    return x * paths.inverse(size)[:, None]
+    return x * layer.inverse(size)[:, None]
 
 
 def normed(x, eps):
     """A norm without scale and bias: P x over its root mean square."""
-    x = dot("sd,de->se", x, paths.centre(x.mid.shape[1]))
-    square = dot("sd,sd->s", x, x) * paths.inverse(Enclosure(float(x.mid.shape[1])))
-    return divided(x, paths.root(square + Enclosure(eps)))
+    x = dot("sd,de->se", x, layer.centre(x.mid.shape[1]))
+    square = dot("sd,sd->s", x, x) * layer.inverse(Enclosure(float(x.mid.shape[1])))
+    return divided(x, layer.root(square + Enclosure(eps)))
 
 
 def limited(x, floor):
     """LN_C: P x / max(|P x|, C)."""
-    x = dot("sd,de->se", x, paths.centre(x.mid.shape[1]))
-    size = paths.root(dot("sd,sd->s", x, x))
+    x = dot("sd,de->se", x, layer.centre(x.mid.shape[1]))
+    size = layer.root(dot("sd,sd->s", x, x))
     # max(·, C) grows with |P x|, so that its ends are those of the ends; likewise 1 / it below
     low, high = np.maximum(size.low, floor), np.maximum(size.high, floor)
     return divided(x, Enclosure((low + high) / 2, (high - low) / 2 * GROW + 4 * U * high))
@@ -84,8 +86,8 @@ def activated(x, act_fn):
     if act_fn == "relu":
         # |relu(x) - relu(y)| ≤ |x - y|
         return Enclosure(np.maximum(x.mid, 0), x.rad)
-    value = joined([paths.smooth(x.mid.ravel(), {}, act_fn)[0]], x.mid.shape)
-    steepest = paths.CURVES[act_fn][2]
+    value = joined([layer.smooth(x.mid.ravel(), {}, act_fn)[0]], x.mid.shape)
+    steepest = layer.CURVES[act_fn][2]
     return Enclosure(value.mid, (value.rad + steepest * x.rad) * GROW)
 
 
@@ -98,7 +100,7 @@ class TwoLayers:
         d = one["W_O"].shape[-1]
         # the first layer has no unembedding; `OneLayer` wants one, and this one is never asked
         zeros = {"W_U": np.zeros((d, 1)), "b_U": np.zeros(1)}
-        self.first = paths.OneLayer(configs[0], one | zeros, range(2 * k + 1))
+        self.first = layer.OneLayer(configs[0], one | zeros, range(2 * k + 1))
         self.configs, self.two, self.n_logits = configs, two, two["b_U"].size
         self.width = sum(w.size for name, w in weights.items() if name != "0.W_E")
         self.has_depth = configs[0]["state"] == "depth"
@@ -115,7 +117,7 @@ class TwoLayers:
         """The second layer's queries, keys, values and residual streams of a graph's symbols."""
         handed = self.handed_on(graph)
         with_rows = self.two | {"W_E": handed.mid}
-        self.second = paths.OneLayer(self.configs[1], with_rows, range(len(handed.mid)))
+        self.second = layer.OneLayer(self.configs[1], with_rows, range(len(handed.mid)))
         self.second.w["W_E"] = handed
         # to the second layer a symbol's row is its token; positions and depths are not read
         every = np.arange(len(handed.mid))
@@ -136,13 +138,13 @@ class TwoLayers:
         # a factor for each last symbol and head, which cancels: the largest score is the top
         e = [base.exponential(scores[q, h]) for q, h in np.ndindex(scores.mid.shape[:2])]
         e = joined(e, scores.mid.shape)
-        found, step = [], max(1, paths.MOST // width)
+        found, step = [], max(1, bounds.MOST // width)
         for first in range(0, n_symbols, step):
             last, counts = (x[first : first + step] for x in (graph.last, graph.counts))
             # [prefix, head, symbol]: E of a symbol, as often as it occurs
             weight = e[last] * Enclosure(counts[:, None])
             total = dot("xns,s->xn", weight, np.ones(len(tokens)))
-            o = dot("xns,sne->xne", weight, net.v) * paths.inverse(total)[:, :, None]
+            o = dot("xns,sne->xne", weight, net.v) * layer.inverse(total)[:, :, None]
             found.append(behind(net, dot("xne,ned->xd", o, w["W_O"]) + w["b_O"], net.r[last]))
         return joined(found, (n_symbols, len(w["b_O"].mid)))
 
@@ -192,7 +194,7 @@ class PrefixGraph:
             self.nodes.append(list(then))
             self.arcs.append(np.array(arcs, dtype=int).reshape(-1, 3).T)
             size = len(start) * sum(each.shape[1] for each in self.arcs)
-            need(size <= paths.MOST, "it has too many prefixes")
+            need(size <= bounds.MOST, "it has too many prefixes")
         # shorter profiles first, then by profile: a node's number parts neighbours from neighbours
         order = sorted(symbols, key=lambda each: (sum(each[1]), each[1], each[0]))
         place = np.empty(len(order), dtype=int)
@@ -279,7 +281,7 @@ class PrefixGroup:
         return [allowed & ~(over & ~before), allowed & ~(over & before)]
 
 
-class PrefixMargins(paths.SameEnd):
+class PrefixMargins(bounds.SameEnd):
     """What a model makes of a group."""
 
     def __init__(self, group, model):
@@ -297,8 +299,8 @@ class PrefixMargins(paths.SameEnd):
         if not losers:
             return True
         near = near or np.flatnonzero(allowed)
-        part = paths.Part(self, paths.wins(0, len(logits)), allowed, None, near)
-        self.bounds = paths.PartBounds([part])
+        part = bounds.Part(self, bounds.wins(0, len(logits)), allowed, None, near)
+        self.bounds = bounds.PartBounds([part])
         return bool(self.bounds.settled()[0])
 
 

@@ -1,4 +1,4 @@
-"""Write proofs that `check_edits` checks: strings as paths, parted until bounds settle each part.
+"""Write proofs that `check_paths` checks: strings as paths, parted until bounds settle each part.
 
 Knows: where a part is parted, and near which string its bound is taken.
 """
@@ -12,22 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from tl_dyck.certify.check_edits import (
-    ACTIVATIONS,
+from tl_dyck.certify.check_bounds import (
     BOUND,
-    CONFIG,
     HEADS,
     LIST,
     LISTED,
     RAYS,
     Affine,
-    OneLayer,
     Part,
     PartBounds,
-    PartWalks,
     SameEnd,
     open_strings,
 )
+from tl_dyck.certify.check_layer import ACTIVATIONS, CONFIG, OneLayer
+from tl_dyck.certify.check_paths import PartWalks
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
 from tl_dyck.certify.proof import NoProofError, Proof, pack, searching

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from tl_dyck.certify.check_edits import CONFIG
+from tl_dyck.certify.check_layer import CONFIG
 from tl_dyck.certify.check_two_layers import BOUND, FORMAT, PrefixGroup, PrefixMargins, asked, says
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array, BoolArray

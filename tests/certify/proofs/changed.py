@@ -23,7 +23,7 @@ import torch
 
 from tests.certify.oracles import favouring, margins, random_rnn, strings_of
 from tests.certify.proofs.common import enumerated
-from tl_dyck.certify import PerturbationSpace, Substitute, Transformation, check_edits, check_model
+from tl_dyck.certify import PerturbationSpace, Substitute, Transformation, check_bounds, check_model
 from tl_dyck.certify.automaton_proofs import _prove, _prove_places
 from tl_dyck.certify.check_language import LEAF, read
 from tl_dyck.certify.check_model import symbols
@@ -187,7 +187,7 @@ def change_config(facts: Facts, rng: np.random.Generator) -> str:
     return "the configuration"
 
 
-PATH_NODES = [0, 1, 2, 5, 9, 2**15, check_edits.BOUND, check_edits.RAYS, check_edits.LIST]
+PATH_NODES = [0, 1, 2, 5, 9, 2**15, check_bounds.BOUND, check_bounds.RAYS, check_bounds.LIST]
 SPACE = PerturbationSpace([(Substitute({0: (1, 2), 3: (4,)}), 2)])
 STRING = (0, 3, 0, 5, 1)
 
@@ -246,7 +246,7 @@ def make_rays(folder: Path) -> tuple[Path, Path]:
     """A proof with leaves of rays and others, and its exported RNN."""
     path, model = make_edits(folder, of_rays())
     nodes = {*read(path)[1]["trees"].tolist()}
-    assert {check_edits.BOUND, check_edits.RAYS} <= nodes
+    assert {check_bounds.BOUND, check_bounds.RAYS} <= nodes
     return path, model
 
 

@@ -18,9 +18,12 @@ import torch
 from tl_dyck.certify import (
     check_agreement,
     check_automaton,
+    check_bounds,
     check_edits,
     check_language,
+    check_layer,
     check_model,
+    check_paths,
     check_two_layers,
 )
 from tl_dyck.certify.check_language import ProofError
@@ -46,7 +49,7 @@ CLAIMS = check_language.CLAIMS | check_agreement.CLAIMS
 
 CHECKERS = (
     *(check_model, check_agreement, check_automaton, check_edits, check_language),
-    check_two_layers,
+    *(check_two_layers, check_paths, check_bounds, check_layer),
 )
 
 

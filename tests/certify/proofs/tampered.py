@@ -17,9 +17,12 @@ from tests.certify.proofs import too_large
 from tl_dyck.certify import (
     check_agreement,
     check_automaton,
+    check_bounds,
     check_edits,
     check_language,
+    check_layer,
     check_model,
+    check_paths,
     check_two_layers,
 )
 from tl_dyck.certify.check_language import LEAF
@@ -240,7 +243,7 @@ IN_AUTOMATON = {
     "all((type(y) is int and y >= 0": Tampered(AUTOMATON, {"lengths": [True, 2]}),
     "self.lengths == ": Tampered(AUTOMATON, {"lengths": [1, 1]}),
     "len({*written}) == ": Tampered(
-        AUTOMATON, all_of({"written": [0, 0]}, tree(check_edits.BOUND, 0, times=2))
+        AUTOMATON, all_of({"written": [0, 0]}, tree(check_bounds.BOUND, 0, times=2))
     ),
     "'position' not in": Tampered(
         small(too_large.automaton, 4, state="position", p=1), config(n_ctx=1)
@@ -268,22 +271,49 @@ IN_AUTOMATON = {
 }
 
 IN_EDITS = {
+    "size * max(len(listed)": Tampered(EDITS, limits={(check_edits, "MOST"): 9}),
+    "not counted[0] or longest": Tampered(PLACES, config(n_ctx=1)),
+    "max(n, len(rewrites), len(words))": Tampered(
+        EDITS,
+        tree(4, 0),
+        limits={(check_edits, "BOUND"): 4, (check_paths, "BOUND"): 4},
+    ),
+    "len(self.budgets) <= 8": Tampered(EDITS, {"budgets": [1, *[0] * 8], "names": ["sub"] * 9}),
+    "all((type(y) is int and y in self": Tampered(EDITS, {"string": [0, True]}),
+    "all((type(y) is int and 0 <= y": Tampered(EDITS, {"budgets": [True]}),
+    "kind in kinds": Tampered(EDITS, {"rewrites": [[-1, 0, 1, [1]]]}),
+    "0 <= start <= start + span <= n": Tampered(EDITS, {"rewrites": [[0, -1, 1, [1]]]}),
+}
+
+IN_PATHS = {
     "facts['format'] in": Tampered(EDITS, {"format": "tl_dyck.edits/1"}),
     "len(asked[0])": Tampered(small(too_large.edits, 1, o=1), then="not proved: unreadable"),
-    "next(nodes, None) is None": Tampered(EDITS, tree(check_edits.BOUND, 0, times=2)),
+    "next(nodes, None) is None": Tampered(EDITS, tree(check_bounds.BOUND, 0, times=2)),
     "type(target) is int": Tampered(EDITS, {"target": 0.0}, "not proved: unreadable"),
     "0 <= target < n": Tampered(EDITS, all_of({"target": -1}, floats(b_U=(slice(None), -1.0)))),
     "bool(shown)": Tampered(EDITS, floats(b_U=(slice(None), 1.0))),
+    "n <= most": Tampered(
+        small(too_large.edits, 1, leaf=check_bounds.LIST), limits={(check_bounds, "LISTED"): 1}
+    ),
+}
+
+IN_BOUNDS = {
+    "first.group.net.v.mid.shape[1] <= HEADS": Tampered(small(too_large.edits, 1, n=9)),
+    "net.c['ln_c']": Tampered(
+        small(too_large.edits, 1, leaf=check_bounds.RAYS, n=1), {}, "not proved: unreadable"
+    ),
+    "w['W_O'].mid.shape[0] == 1": Tampered(
+        small(too_large.edits, 1, leaf=check_bounds.RAYS, ln_c=0.1)
+    ),
+}
+
+IN_LAYER = {
     "axes.keys() == weights.keys()": Tampered(EDITS, lambda f, a: a.update(W_X=np.zeros(2))),
     "all((weights[y].shape": Tampered(EDITS, lambda f, a: a.update(b_O=np.zeros(1))),
     "sizes.get('l', 1)": Tampered(
         EDITS, all_of(config(state="depth", n_types=1, max_depth=1, bos_token=2), deep(3))
     ),
     "sizes['t'] == len(self.rows)": Tampered(EDITS, {"tokens": [0, 1, 1], "texts": list("aab")}),
-    "first.group.net.v.mid.shape[1] <= HEADS": Tampered(small(too_large.edits, 1, n=9)),
-    "n <= most": Tampered(
-        small(too_large.edits, 1, leaf=check_edits.LIST), limits={(check_edits, "LISTED"): 1}
-    ),
     "max((sizes[x] for x in 'nde'))": Tampered(small(too_large.edits, 1, d=4097, e=1, n=1)),
     "config['state'] in": Tampered(PLACES, config(state="positions")),
     "all((config[name] in (None": Tampered(
@@ -299,22 +329,6 @@ IN_EDITS = {
         EDITS, all_of(config(state="depth", n_types=1, max_depth=1, bos_token=0), deep(2))
     ),
     "all((np.isfinite(x).all()": Tampered(EDITS, floats(W_E=(2, np.nan))),
-    "size * max(len(listed)": Tampered(EDITS, limits={(check_edits, "MOST"): 9}),
-    "not counted[0] or longest": Tampered(PLACES, config(n_ctx=1)),
-    "max(n, len(rewrites), len(words))": Tampered(
-        EDITS, tree(4, 0), limits={(check_edits, "BOUND"): 4}
-    ),
-    "len(self.budgets) <= 8": Tampered(EDITS, {"budgets": [1, *[0] * 8], "names": ["sub"] * 9}),
-    "all((type(y) is int and y in self": Tampered(EDITS, {"string": [0, True]}),
-    "all((type(y) is int and 0 <= y": Tampered(EDITS, {"budgets": [True]}),
-    "kind in kinds": Tampered(EDITS, {"rewrites": [[-1, 0, 1, [1]]]}),
-    "0 <= start <= start + span <= n": Tampered(EDITS, {"rewrites": [[0, -1, 1, [1]]]}),
-    "net.c['ln_c']": Tampered(
-        small(too_large.edits, 1, leaf=check_edits.RAYS, n=1), {}, "not proved: unreadable"
-    ),
-    "w['W_O'].mid.shape[0] == 1": Tampered(
-        small(too_large.edits, 1, leaf=check_edits.RAYS, ln_c=0.1)
-    ),
 }
 
 
@@ -357,7 +371,7 @@ IN_TWO_LAYERS = {
     "net.c['act_fn'] in (None, 'relu') or": Tampered(
         small(too_large.two_layers, 3, mlp="gelu"), limits={(check_two_layers, "MOST"): 5}
     ),
-    "size <= paths.MOST": Tampered(TWO, limits={(check_edits, "MOST"): 5}),
+    "size <= bounds.MOST": Tampered(TWO, limits={(check_bounds, "MOST"): 5}),
     "len(at) < BOUND": Tampered(
         TWO, tree(2, 0, 0, times=3), limits={(check_two_layers, "BOUND"): 2}
     ),
@@ -369,5 +383,8 @@ TABLES = {
     check_agreement: IN_AGREEMENT,
     check_automaton: IN_AUTOMATON,
     check_edits: IN_EDITS,
+    check_paths: IN_PATHS,
+    check_bounds: IN_BOUNDS,
+    check_layer: IN_LAYER,
     check_two_layers: IN_TWO_LAYERS,
 }

@@ -13,7 +13,7 @@ import torch
 from tests.certify.oracles import favouring
 from tests.certify.proofs.common import unpacked
 from tl_dyck.certify import check_automaton, check_language, check_model
-from tl_dyck.certify.check_edits import BOUND
+from tl_dyck.certify.check_bounds import BOUND
 from tl_dyck.certify.check_language import ProofError
 from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError

@@ -26,21 +26,12 @@ from tests.certify.oracles import (
 )
 from tests.certify.proofs.changed import SPACE, STRING
 from tests.certify.proofs.common import unpacked
-from tl_dyck.certify import PerturbationSpace, check_edits, parse_space
-from tl_dyck.certify.check_edits import (
-    Affine,
-    Edits,
-    OneLayer,
-    Part,
-    PartBounds,
-    PartWalks,
-    SameEnd,
-    Step,
-    open_strings,
-    smooth,
-    wins,
-)
+from tl_dyck.certify import PerturbationSpace, check_bounds, check_layer, parse_space
+from tl_dyck.certify.check_bounds import Affine, Part, PartBounds, SameEnd, open_strings, wins
+from tl_dyck.certify.check_edits import Edits
 from tl_dyck.certify.check_language import Enclosure
+from tl_dyck.certify.check_layer import OneLayer, smooth
+from tl_dyck.certify.check_paths import PartWalks, Step
 from tl_dyck.certify.edit_proofs import _facts, prove_edits
 from tl_dyck.rnn import TwoLayerRNN
 
@@ -241,7 +232,7 @@ def test_a_curve_bends_no_more_than_is_said(act_fn):
     ends = [abs(mpmath.diff(CURVES[act_fn], side * each, 2)) for each in x for side in (1, -1)]
     bend = np.array([float(max(ends[i : i + 2])) for i in range(0, len(ends), 2)])
     most = np.maximum.accumulate(bend[::-1])[::-1]
-    said = check_edits.CURVES[act_fn][1](x)
+    said = check_layer.CURVES[act_fn][1](x)
     assert (most <= said * (1 + 1e-9) + 1e-13).all()
     # little is given away: less than a tenth in all
     assert said.sum() <= 1.1 * most.sum()
@@ -249,9 +240,9 @@ def test_a_curve_bends_no_more_than_is_said(act_fn):
 
 def test_no_other_curve_is_taken_for_one_of_them(monkeypatch):
     """A name that is let through has no bounds, rather than those of SiLU."""
-    assert check_edits.CURVES.keys() == CURVES.keys()
-    assert {None, "relu", *CURVES} == {*check_edits.ACTIVATIONS}
-    monkeypatch.delitem(check_edits.CURVES, "gelu_new")
+    assert check_layer.CURVES.keys() == CURVES.keys()
+    assert {None, "relu", *CURVES} == {*check_layer.ACTIVATIONS}
+    monkeypatch.delitem(check_layer.CURVES, "gelu_new")
     rnn = random_rnn(0, act_fn="gelu_new")
     with pytest.raises(KeyError, match="gelu_new"):
         prove_edits(rnn, (0, 1), None, parse_space("dup:1"))
@@ -301,7 +292,7 @@ def test_one_head_and_a_linear_readout_need_no_parts(problem, seed, state):
     content = prove_edits(favouring(rnn, 0, 1e-7 - least), string, 0, space).content
     _, arrays = unpacked(content)
     ends = Case(rnn, space, string).space.ends()
-    assert (arrays["trees"] == check_edits.BOUND).sum() == len(ends)
+    assert (arrays["trees"] == check_bounds.BOUND).sum() == len(ends)
 
 
 @pytest.mark.parametrize("state", ["none", "position+depth"])  # a symbol occurs twice, or once
@@ -317,6 +308,6 @@ def test_strings_of_a_list_are_run_as_the_network_says(fields, state, monkeypatc
             made = Case(favouring(rnn, 0, off - gap), SPACE, STRING)
             with monkeypatch.context() as patch:
                 if state == "none":
-                    patch.setattr(check_edits, "MOST", 1)  # one string at a time
+                    patch.setattr(check_bounds, "MOST", 1)  # one string at a time
                 left = [open_strings(made.part(last)) for last in made.ends()]
             assert sum(map(len, left)) == (gaps - gap + off <= 0).sum()

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.certify.proofs.common import FAMILIES, SMALL, N, rnn_of, with_bias
-from tl_dyck.certify import check_edits, check_language, language_proofs
+from tl_dyck.certify import check_language, check_layer, language_proofs
 from tl_dyck.certify.check_language import (
     LEAF,
     Enclosure,
@@ -60,7 +60,7 @@ def test_balls_hold_the_exact_result(rows):
             inside(x * y, [p * q for p, q in zip(u, v, strict=True)])
             total = sum((p * q for p, q in zip(u, v, strict=True)), Fraction(0))
             inside(dot("i,i->", x, y), [total])
-        mean, centre = sum(u, Fraction(0)) / len(u), check_edits.centre(len(u))
+        mean, centre = sum(u, Fraction(0)) / len(u), check_layer.centre(len(u))
         inside(dot("i,ij->j", x, centre), [p - mean for p in u])
 
 

@@ -17,6 +17,7 @@ from tl_dyck.certify import (
     PerturbationSpace,
     Substitute,
     SwapAdjacent,
+    check_bounds,
     check_edits,
     check_model,
 )
@@ -33,7 +34,7 @@ from tl_dyck.rnn import export_rnn, save_rnn
 def test_a_proof_is_compared_with_the_exported_rnn(edits, tmp_path):
     assert check_file(*edits).endswith("compared with the model")
     facts, arrays = read(edits[0])
-    assert (arrays["trees"] == check_edits.BOUND).sum() > 3
+    assert (arrays["trees"] == check_bounds.BOUND).sum() > 3
     for name in set(arrays) - {"trees"}:
         other = {**arrays, name: arrays[name] + 1e-6}
         with pytest.raises(ProofError, match=f"{name} is not that of the model"):
@@ -73,8 +74,8 @@ def test_files_that_older_versions_wrote_are_still_proofs(name):
     path = Path(__file__).parent / "older" / f"{name}.proof"
     assert OLDER[name] in check_file(path)
     facts, arrays = read(path)
-    assert check_edits.LIST not in arrays["trees"]
-    assert (check_edits.RAYS in arrays["trees"]) is (name == "edits-3-ln_c")
+    assert check_bounds.LIST not in arrays["trees"]
+    assert (check_bounds.RAYS in arrays["trees"]) is (name == "edits-3-ln_c")
     facts["format"] = facts["format"][:-1] + "0"
     with pytest.raises(ProofError, match="of format"):
         check_model.check(facts, arrays)
@@ -82,7 +83,7 @@ def test_files_that_older_versions_wrote_are_still_proofs(name):
 
 def test_trees_of_no_group_are_refused(edits):
     facts, arrays = read(edits[0])
-    more = np.concatenate([arrays["trees"], np.array([check_edits.BOUND, 0], dtype="<u2")])
+    more = np.concatenate([arrays["trees"], np.array([check_bounds.BOUND, 0], dtype="<u2")])
     with pytest.raises(ProofError, match="trees of no group"):
         check_edits.check(facts, {**arrays, "trees": more})
 
@@ -125,7 +126,8 @@ def test_many_heads_are_proved_up_to_a_near_tie(heads, act_fn, tmp_path):
     rnn = random_rnn(3, n_heads=heads, act_fn=act_fn)
     least = margins(rnn, strings_of(rnn, SPACE, STRING), 1).min()
     proof = prove_edits(favouring(rnn, 1, 1e-6 - least), STRING, 1, SPACE)
-    assert (check_edits.LIST in unpacked(proof.content)[1]["trees"]) is (heads > check_edits.HEADS)
+    listed = check_bounds.LIST in unpacked(proof.content)[1]["trees"]
+    assert listed is (heads > check_bounds.HEADS)
     assert check_model.verdict(proof.save(tmp_path / "right.proof"))[0]
     with pytest.raises(NoProofError, match="another logit is larger"):
         prove_edits(favouring(rnn, 1, -1e-6 - least), STRING, 1, SPACE)

@@ -12,7 +12,7 @@ from tests.certify.proofs.common import unpacked
 from tests.certify.proofs.test_check_edits import Case, holds
 from tl_dyck import construct
 from tl_dyck.certify import PerturbationSpace, Substitute, check_edits
-from tl_dyck.certify.check_edits import RAYS, Affine, PartBounds
+from tl_dyck.certify.check_bounds import RAYS, Affine, PartBounds
 from tl_dyck.certify.check_language import Enclosure, ProofError
 from tl_dyck.certify.edit_proofs import _facts, prove_edits
 from tl_dyck.certify.proof import NoProofError

@@ -21,7 +21,13 @@ from tests.certify.oracles import in_long_double
 from tests.certify.proofs.changed import change_arrays
 from tests.certify.proofs.common import agreement, check_file, enumerated, run_copied_out
 from tl_dyck import construct
-from tl_dyck.certify import CertifyError, check_edits, check_language, check_two_layers
+from tl_dyck.certify import (
+    CertifyError,
+    check_bounds,
+    check_language,
+    check_layer,
+    check_two_layers,
+)
 from tl_dyck.certify.check_language import Enclosure, ProofError, read
 from tl_dyck.certify.check_model import compare_two_layers, layers_of
 from tl_dyck.certify.check_two_layers import BOUND, PrefixGraph, TwoLayers, activated
@@ -220,7 +226,7 @@ def test_what_the_first_layer_hands_on_is_enclosed(kind: int) -> None:
 @given(st.floats(-9, 9), st.floats(1e-9, 0.5), st.floats(-1, 1))
 def test_activations_hold_what_lies_between(mid: float, rad: float, side: float) -> None:
     at = mid + side * rad * (1 - 1e-12)
-    exacts = {name: curve(Decimal(at))[0] for name, (curve, *_) in check_edits.CURVES.items()}
+    exacts = {name: curve(Decimal(at))[0] for name, (curve, *_) in check_layer.CURVES.items()}
     for act_fn, exact in ({"relu": max(at, 0.0)} | exacts).items():
         ball = activated(Enclosure(np.array([[mid]]), rad), act_fn)
         assert ball.low[0, 0] <= exact <= ball.high[0, 0]
@@ -245,7 +251,8 @@ def test_a_proof_stands_by_itself(little: tuple[Path, Path], tmp_path: Path) -> 
         f"after each of 16 prefixes of Dyck(1, 3) of up to 5 brackets; weights called '{digest}'"
     )
     assert check_file(path, model).endswith(f"{whole}, compared with the model")
-    said = run_copied_out(tmp_path, [check_two_layers, check_edits, check_language], path)
+    copied = [check_two_layers, check_bounds, check_layer, check_language]
+    said = run_copied_out(tmp_path, copied, path)
     assert said.strip().endswith(whole)
     out, words = str(tmp_path / "b"), ["certify-language", str(model), "--length", "4", "--proof"]
     assert CliRunner().invoke(app, [*words, out]).exit_code == 0

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tl_dyck.certify import check_automaton, check_edits, check_language, check_two_layers
+from tl_dyck.certify import (
+    check_automaton,
+    check_bounds,
+    check_edits,
+    check_language,
+    check_layer,
+    check_two_layers,
+)
 from tl_dyck.certify.proof import pack
 
 Facts = dict[str, Any]
@@ -62,7 +69,7 @@ LANGUAGES = {
 
 # --- edits ----------------------------------------------------------------------------------------
 
-CONFIG = dict.fromkeys(check_edits.CONFIG) | {
+CONFIG = dict.fromkeys(check_layer.CONFIG) | {
     **{"state": "none", "residual": True, "attn_scale": 1.0, "eps": 1e-5, "n_ctx": 17_000},
 }
 
@@ -76,7 +83,7 @@ def one_layer(
 ):
     """A configuration, and weights of bytes."""
     sizes = {"t": 3, "d": 2, "n": 2, "e": 2, "o": 3, "h": 2, "p": 3} | wide
-    axes = check_edits.AXES | {"W_E": "td"}
+    axes = check_layer.AXES | {"W_E": "td"}
     axes |= {"W_in": "dh", "b_in": "h", "W_out": "hd", "b_out": "d"} if mlp else {}
     axes |= {"W_pos": "pd"} if state == "position" else {}
     arrays = weights(axes, sizes)
@@ -92,7 +99,7 @@ def edits(
     emits: int = 1,
     budgets: Any = (1,),
     nodes: int = 1,
-    leaf: int = check_edits.BOUND,
+    leaf: int = check_bounds.BOUND,
     **net: Any,
 ) -> tuple[Facts, Arrays]:
     """A file about the edits of a string: many bounds of all of it."""
@@ -107,8 +114,8 @@ def edits(
     return facts, arrays | {"trees": trees(leaf, 0, times=nodes)}
 
 
-RAYS = {"leaf": check_edits.RAYS, "n": 1, "ln_c": 0.1}
-LISTS = {"leaf": check_edits.LIST, "n": 9}
+RAYS = {"leaf": check_bounds.RAYS, "n": 1, "ln_c": 0.1}
+LISTS = {"leaf": check_bounds.LIST, "n": 9}
 
 
 EDITS = {
@@ -168,7 +175,7 @@ def automaton(
         **{"name": "x", "names_logits": False, "written": tokens, "after": after},
         **{"answers": [0] * states, "lengths": [*range(1, length + 1)], "threshold": threshold},
     }
-    return facts, arrays | {"trees": trees(check_edits.BOUND, 0, times=nodes)}
+    return facts, arrays | {"trees": trees(check_bounds.BOUND, 0, times=nodes)}
 
 
 def places(length: int = 2, parts: int = 1, nodes: int = 1, **sizes: Any) -> tuple[Facts, Arrays]:
