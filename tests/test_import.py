@@ -140,8 +140,9 @@ def test_sweeps_are_read_counted_and_copied_without_torch(tmp_path: Path) -> Non
     (tmp_path / "typo.yaml").write_text("gird: {x: [1]}")
     (tmp_path / "unknown.yaml").write_text("{experiment: trian, grid: {x: [1, 2]}}")
     made = "from tl_dyck.runs.spec import Sweep\nfrom tl_dyck.runs.store import Store\n"
-    made += f"Store.create({str(tmp_path / 'one')!r}, Sweep(experiment='train'), ('a-point',))"
-    made += "\nimport tl_dyck.runs\nassert {*tl_dyck.runs.__all__} <= {*dir(tl_dyck.runs)}"
+    made += f"sweep = Sweep(experiment='train').to_dict()\nfolder = {str(tmp_path / 'one')!r}\n"
+    made += "Store.create(folder, sweep, ('a-point',))\nimport tl_dyck.runs\n"
+    made += "assert {*tl_dyck.runs.__all__} <= {*dir(tl_dyck.runs)}"
     loaded = loaded_by(made)
     place = shlex.quote(str(tmp_path))
     loaded |= loaded_by_commands(

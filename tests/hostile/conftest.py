@@ -74,8 +74,9 @@ def _make_runs(folder: Path) -> None:
 
 
 def _make_sweep(folder: Path) -> None:
-    store = Store.create(folder, Sweep(common={"x": 1}, seeds=2, experiment="mine"), (POINT,))
-    store.note_point(POINT, "mine", {"x": 1}, {"x": 1})
+    sweep = Sweep(common={"x": 1}, seeds=2, experiment="mine").to_dict()
+    note = {"experiment": "mine", "parameters": {"x": 1}, "identity": {"x": 1}}
+    store = Store.create(folder, sweep, (POINT,), {POINT: note})
     (store.start(RUN) / "file.txt").write_text("kept")
     store.write_record(RUN, RECORD, took=0.0)
 

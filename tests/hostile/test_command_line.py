@@ -128,7 +128,7 @@ def test_names_of_parameters_metrics_values_and_errors(tmp_path: Path, name: str
     point = point_id("mine", {"x": 1})
     store = Store.create(
         tmp_path / "s",
-        Sweep(grid={name: [name, "other"]}, seeds=[0], experiment="mine"),
+        Sweep(grid={name: [name, "other"]}, seeds=[0], experiment="mine").to_dict(),
         (point, "x"),
     )
     store.start(run := run_id(point, 0))

@@ -17,8 +17,8 @@ from tl_dyck.cli.certificates import read_lines
 from tl_dyck.kit.files import LARGEST_YAML, lines_of, read_json
 from tl_dyck.models import load_model
 from tl_dyck.runs import load_sweep
+from tl_dyck.runs.spec import read_setting
 from tl_dyck.runs.store import Store
-from tl_dyck.runs.yaml_files import read_setting
 from tl_dyck_text.corpus import load_folder
 
 Make = Callable[[str], Path]

@@ -257,7 +257,8 @@ def test_status_writes_nothing(folder, metrics):
     metrics["a", 2] = KeyError("x")
     go({"grid": {"key": ["a", "b"]}, "seeds": [0, 1, 2]}, folder, table_of)
     go({"grid": {"key": ["a", "b"], "z": [1]}, "seeds": 1}, folder, table_of)
-    Store.create(folder, *plan_of({"grid": {"key": ["a", "b"]}, "seeds": [0, 1, 2, 3]}))
+    sweep, points = plan_of({"grid": {"key": ["a", "b"]}, "seeds": [0, 1, 2, 3]})
+    Store.create(folder, sweep.to_dict(), points)
     Store(folder).start(run_id(plan_of({"grid": {"key": ["a", "b"]}, "seeds": 4})[1][0], 3))
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     status = sweep_status(folder)
@@ -278,8 +279,7 @@ def plan_of(mapping: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
     from dataclasses import replace
 
     from tl_dyck.runs import load_sweep
-    from tl_dyck.runs.execute import check_points
-    from tl_dyck.runs.experiments import as_experiment
+    from tl_dyck.runs.experiments import as_experiment, check_points
 
     name, what = as_experiment(table_of)
     sweep = replace(load_sweep(mapping), experiment=name)

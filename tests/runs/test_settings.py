@@ -10,8 +10,8 @@ import pytest
 
 from tests.test_cli import call
 from tl_dyck.runs import Sweep, SweepError, aggregate, load_results, run_sweep, time_left
+from tl_dyck.runs.spec import read_setting
 from tl_dyck.runs.store import Store
-from tl_dyck.runs.yaml_files import read_setting
 
 SWEEP = Sweep(
     grid={"x": [1, 2], "training.lr": [0.1, 0.2]},
@@ -114,7 +114,7 @@ def test_the_time_left_is_by_what_a_points_runs_have_taken(tmp_path):
 
 def test_nothing_is_done_yet(tmp_path):
     sweep = Sweep(grid={"x": [1]}, seeds=1, experiment="train")
-    Store.create(tmp_path, sweep, ("0" * 20,))
+    Store.create(tmp_path, sweep.to_dict(), ("0" * 20,))
     assert math.isnan(time_left(tmp_path)["total"].iloc[0])
 
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from tests.runs import toys
 from tl_dyck.runs import Sweep, SweepError, load_sweep
-from tl_dyck.runs.execute import check_points
-from tl_dyck.runs.experiments import as_experiment
+from tl_dyck.runs.experiments import as_experiment, check_points
 from tl_dyck.runs.store import point_id, run_id
 
 YAML = """

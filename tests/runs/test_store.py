@@ -40,7 +40,9 @@ RECORD: dict[str, Any] = {
 
 @pytest.fixture
 def store(tmp_path) -> Store:
-    store = Store.create(tmp_path / "sweep", Sweep(common={"x": 1}, experiment="mine"), (POINT,))
+    store = Store.create(
+        tmp_path / "sweep", Sweep(common={"x": 1}, experiment="mine").to_dict(), (POINT,)
+    )
     store.start(RUN)
     return store
 
@@ -109,7 +111,9 @@ def test_lock_between_processes(store):
         with store.claim(RUN) as mine:
             assert mine
             # looking at the folder must not drop the lock, as closing the file would
-            Store.create(store.folder, Sweep(common={"x": 2}, experiment="mine"), (POINT,))
+            Store.create(
+                store.folder, Sweep(common={"x": 2}, experiment="mine").to_dict(), (POINT,)
+            )
             assert store.is_claimed(RUN)
             assert ask(other, "take") == "no"
         assert ask(other, "take") == "yes"
@@ -237,7 +241,7 @@ def test_errors_in_a_line(error, line):
 
 def test_plan_there_and_back(store):
     sweep = Sweep(grid={"x": [1, "1", 1.0, [1], None]}, seeds=[5, 3], experiment="mine")
-    again = Store.create(store.folder, sweep, "abcde")
+    again = Store.create(store.folder, sweep.to_dict(), "abcde")
     plan, points = again.plan()
     assert plan == sweep
     assert repr(plan.grid) == repr(sweep.grid)

@@ -146,7 +146,7 @@ def run(
     """
     existing(file)
     from tl_dyck.runs import load_sweep
-    from tl_dyck.runs.yaml_files import read_setting
+    from tl_dyck.runs.spec import read_setting
 
     refuse_twice("--set", settings or ())
     changes = dict(map(read_setting, settings or ())), seeds and parse_seeds(seeds)
@@ -166,12 +166,9 @@ def run(
     yield text_table(("parameter", "values"), cells)
     # After what the file says: a field of a model is checked by TransformerLens' class, and to
     # import that takes seconds. An experiment that nobody knows is refused before.
-    from tl_dyck.runs.experiments import as_experiment
+    from tl_dyck.runs.experiments import as_experiment, check_points
 
-    experiment = as_experiment(sweep.experiment)
-    from tl_dyck.runs.execute import check_points
-
-    check_points(sweep, *experiment)
+    check_points(sweep, *as_experiment(sweep.experiment))
     yield "Every point can be run."
 
 

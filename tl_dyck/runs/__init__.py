@@ -10,8 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tl_dyck.runs.experiments import Experiment, Job, PackedJob, experiments
-from tl_dyck.runs.spec import Sweep, SweepError
-from tl_dyck.runs.yaml_files import load_sweep
+from tl_dyck.runs.spec import Sweep, SweepError, load_sweep
 
 if TYPE_CHECKING:
     from tl_dyck.runs.execute import RunOptions, run_sweep

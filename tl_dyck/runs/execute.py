@@ -15,13 +15,12 @@ from tl_dyck.kit.environment import default_jobs
 from tl_dyck.kit.errors import DyckError
 from tl_dyck.kit.workers import WorkerDiedError, Workers, check_jobs, each_done
 from tl_dyck.runs.backends import backends, is_death, is_here, open_workers
-from tl_dyck.runs.experiments import Experiment, PackedJob, as_experiment
+from tl_dyck.runs.experiments import Experiment, Points, as_experiment, check_points
 from tl_dyck.runs.progress import SweepProgress
-from tl_dyck.runs.spec import Point, Sweep, SweepError
+from tl_dyck.runs.spec import Sweep, load_sweep
 from tl_dyck.runs.status import SweepStatus, sweep_status
-from tl_dyck.runs.store import RESERVED, Store, point_id, row_of, run_id
+from tl_dyck.runs.store import Store, row_of, run_id
 from tl_dyck.runs.worker import Assignment, Outcome, Parcel, Worker
-from tl_dyck.runs.yaml_files import load_sweep
 
 _POLL = 1.0  # seconds between two looks at what other processes are doing
 _TRIES = 3  # of a run that was lost, alone, by a cluster that does not say that its worker died
@@ -106,11 +105,10 @@ def run_sweep(
     name, what = as_experiment(experiment or sweep.experiment, device)
     n_jobs = _processes(n_jobs, backend, address, what)
     points = check_points(sweep, name, what)
-    sweep = replace(sweep, experiment=name)
-    store = Store.create(folder, sweep, tuple(points))
+    asked = {**sweep.to_dict(), "experiment": name}
+    notes = {point: note for point, (note, *_) in points.items()}
+    store = Store.create(folder, asked, tuple(points), notes)
     store.tidy()
-    for point, (parameters, identity, *_) in points.items():
-        store.note_point(point, name, parameters, identity)
     worker = Worker(store, name, what, keep_files, retry_failed)
     wanted = {run_id(point, seed) for point, (*_, seeds) in points.items() for seed in seeds}
     kept = ("done",) if retry_failed else ("done", "failed")  # what counts as ended
@@ -128,9 +126,8 @@ def run_sweep(
             if outcome.made and on_result is not None and outcome.row is not None:
                 on_result(outcome.row)
 
-        most = max(
-            1, total // workers.size
-        )  # no worker goes without, however many runs an experiment does together
+        # no worker goes without, however many runs an experiment does together
+        most = max(1, total // workers.size)
         parcels: Iterable[Parcel] = _todo(worker, points, most, say)
         if limit is not None:
             parcels, wait = _first(parcels, limit), False
@@ -155,30 +152,6 @@ def _processes(
     return None
 
 
-#: Parameters, identity, how many seeds together, and seeds of a point.
-Points = dict[str, tuple[Point, Mapping[str, Any], int, tuple[int, ...]]]
-
-
-def check_points(sweep: Sweep, name: str, experiment: Experiment) -> Points:
-    """Every point by its id, before anything is run."""
-    points: Points = {}
-    for parameters, seeds in sweep.points_and_seeds():
-        for reserved in RESERVED:
-            if reserved in parameters:
-                raise SweepError(
-                    f"a parameter cannot be called {reserved!r}, "
-                    "which the table of results has already"
-                )
-        job = experiment.prepare(parameters)
-        identity = job.identity()
-        point = point_id(name, identity)
-        if point in points:
-            raise SweepError(f"these are the same point: {points[point][0]} and {parameters}")
-        pack = job.pack() if isinstance(job, PackedJob) else 1
-        points[point] = (parameters, identity, pack, seeds)
-    return points
-
-
 def _todo(
     worker: Worker,
     points: Points,
@@ -193,14 +166,14 @@ def _todo(
     most.
     """
     begun: list[Assignment] = []
-    for point, (parameters, _, pack, seeds) in points.items():
+    for point, (note, pack, seeds) in points.items():
         # a pack of 0 is none
         size = max(1, min(most, pack))
         fresh: list[Assignment] = []
         for seed in seeds:
-            task = Assignment(run_id(point, seed), point, parameters, seed)
+            task = Assignment(run_id(point, seed), point, note["parameters"], seed)
             ended = worker.store.ended(task.run)
-            if ended == "done" or (ended == "failed" and not worker.retry_failed):
+            if worker.is_over(ended):
                 say(Outcome(task.run, ended))
             elif worker.store.is_started(task.run):
                 begun.append(task)

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from tl_dyck.kit.registry import Registry
-from tl_dyck.runs.spec import Point, SweepError
+from tl_dyck.runs.spec import Point, Sweep, SweepError
+from tl_dyck.runs.store import RESERVED, point_id
 
 
 class Job(Protocol):
@@ -116,6 +117,32 @@ def as_experiment(
             "define the function at the top of a module"
         )
     return name or f"{found.__module__}.{own}", _Function(found)
+
+
+#: What is written down of a point, how many of its seeds are done together, and its seeds.
+Points = dict[str, tuple[dict[str, Any], int, tuple[int, ...]]]
+
+
+def check_points(sweep: Sweep, name: str, experiment: Experiment) -> Points:
+    """Every point by its id, before anything is run."""
+    points: Points = {}
+    for parameters, seeds in sweep.points_and_seeds():
+        for reserved in RESERVED:
+            if reserved in parameters:
+                raise SweepError(
+                    f"a parameter cannot be called {reserved!r}, "
+                    "which the table of results has already"
+                )
+        job = experiment.prepare(parameters)
+        identity = job.identity()
+        point = point_id(name, identity)
+        if point in points:
+            other = points[point][0]["parameters"]
+            raise SweepError(f"these are the same point: {other} and {parameters}")
+        pack = job.pack() if isinstance(job, PackedJob) else 1
+        note = {"experiment": name, "parameters": parameters, "identity": identity}
+        points[point] = (note, pack, seeds)
+    return points
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,8 @@ def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport
         raise SweepError("there is nothing to merge: name at least one folder")
     target = Store(Path(into).resolve())
     if not (target.folder / "sweep.json").exists():
-        target = Store.create(into, *sources[0].plan())
+        sweep, points = sources[0].plan()
+        target = Store.create(into, sweep.to_dict(), points)
     Store.open(target.folder)
     copied, unchanged, corrupt, conflicts = 0, 0, 0, []
     skipped: list[Path] = []

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -21,7 +22,9 @@ from tl_dyck.kit.check import (
     shown,
 )
 from tl_dyck.kit.errors import DyckError
+from tl_dyck.kit.files import one_line
 from tl_dyck.kit.registry import unknown_name
+from tl_dyck.runs.yaml_files import parse_yaml, read_values
 
 #: One configuration: parameter, dotted where it belongs to something (``training.steps``), to JSON
 #: value.
@@ -29,6 +32,7 @@ Point = dict[str, Any]
 
 _KEYS = ("experiment", "seeds", "common", "grid", "list")
 
+_LONGEST_SETTING = 100_000  # characters
 _MAX_RUNS = 1_000_000  # of one sweep, and seeds of one point
 
 
@@ -198,6 +202,49 @@ class Sweep:
                 raise SweepError(str(unknown_name("key of a sweep", name, _KEYS)))
         given = {name: value for name, value in values.items() if value is not None}
         return cls(**given)
+
+
+@checked
+def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
+    """A sweep from a file (YAML, or JSON by its suffix), a mapping, or itself.
+
+    Raises:
+        SweepError: the file is not there, cannot be read, or does not hold a sweep; the message
+            names it.
+    """
+    if isinstance(source, Sweep):
+        return source
+    if isinstance(source, Mapping):
+        return Sweep.from_dict(source)
+    path = Path(source)
+    values = read_values(path, "the sweep", SweepError)
+    try:
+        return Sweep.from_dict(values)
+    except (SweepError, RecursionError) as error:
+        raise SweepError(f"{str(path)!r}: {error}") from error
+
+
+def read_setting(text: str) -> tuple[str, list[Any]]:
+    """A parameter and its values from a text such as ``training.learning_rate=3e-3,6e-3``.
+
+    Values are read as in a sweep's file; a value that is a list has brackets: ``lengths=[2,4]``.
+
+    Raises:
+        SweepError: it has no equals sign or no value, or cannot be read.
+    """
+    if len(text) > _LONGEST_SETTING:
+        raise SweepError(f"{text!r:.40}… has {len(text):,} characters; put long lists into a file")
+    name, equals, values = (part.strip() for part in text.partition("="))
+    try:
+        found = parse_yaml(f"[{values}]") if name and equals else []
+    except (ValueError, RecursionError) as error:
+        raise SweepError(f"{text!r:.80}: {one_line(error)}") from error
+    if not found or any(isinstance(value, dict) for value in found):
+        raise SweepError(
+            f"{text!r}: give a parameter and its value, or several with commas between, such as "
+            "training.learning_rate=3e-3,6e-3"
+        )
+    return name, found
 
 
 def _flat(values: Any, where: str) -> dict[str, Any]:

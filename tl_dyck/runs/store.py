@@ -38,6 +38,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, final
 
 from tl_dyck.kit.files import (
@@ -52,7 +53,7 @@ from tl_dyck.kit.files import (
 from tl_dyck.kit.records import read_sealed, sealed
 from tl_dyck.kit.verdicts import read_metrics
 from tl_dyck.runs.locks import guard, lock, unlock
-from tl_dyck.runs.spec import Point, Sweep, SweepError
+from tl_dyck.runs.spec import Sweep, SweepError
 
 FORMAT = "tl_dyck.runs/1"
 
@@ -113,26 +114,42 @@ class Store:
     # --- the sweep --------------------------------------------------------------------------------
 
     @classmethod
-    def create(cls, folder: str | Path, sweep: Sweep, points: Sequence[str]) -> Store:
+    def create(
+        cls,
+        folder: str | Path,
+        sweep: Mapping[str, Any],
+        points: Sequence[str],
+        notes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> Store:
         """Take a folder into use, or go on with one; what it holds of another sweep stays.
+
+        Args:
+            folder: of the sweep.
+            sweep: as `Sweep.to_dict` gives it.
+            points: ids, in the order of the sweep.
+            notes: what is written down of a point, by its id.
 
         Raises:
             CorruptFileError: the folder holds a sweep of another version.
             OSError: it cannot be written.
         """
         store = cls(ensure_folder(folder).resolve())
-        plan = (sweep, tuple(points))
-        if (store.folder / "sweep.json").exists() and store.plan() == plan:
-            return store
-        with guard:  # to close it would drop the locks that this process has
-            if not (store.folder / "locks").exists():
-                (store.folder / "locks").touch()
-        for name in ("points", "runs"):
-            (store.folder / name).mkdir(exist_ok=True)
-        write_json(
-            store.folder / "sweep.json",
-            {"format": FORMAT, "sweep": sweep.to_dict(), "points": list(points)},
-        )
+        path = store.folder / "sweep.json"
+        asked = {"format": FORMAT, "sweep": sweep, "points": [*points]}
+        # `repr`: 1, 1.0 and True are equal, and mean different things
+        new = not path.exists() or repr(store._saved()) != repr(asked)
+        if new:
+            with guard:  # to close it would drop the locks that this process has
+                if not (store.folder / "locks").exists():
+                    (store.folder / "locks").touch()
+            for name in ("points", "runs"):
+                (store.folder / name).mkdir(exist_ok=True)
+        for point, note in notes.items():
+            noted = store.folder / "points" / f"{point}.json"
+            if not noted.exists():
+                write_json(noted, note)
+        if new:
+            write_json(path, asked)
         return store
 
     @classmethod
@@ -152,16 +169,7 @@ class Store:
         Raises:
             CorruptFileError: there is none, or it is of another version.
         """
-        path = self.folder / "sweep.json"
-        if not path.exists():
-            raise CorruptFileError(f"{str(self.folder)!r} holds no sweep: there is no sweep.json")
-        saved = read_json(path)
-        found = saved.get("format") if isinstance(saved, dict) else None
-        if found != FORMAT:
-            raise CorruptFileError(
-                f"{str(self.folder)!r} holds a sweep of format {found!r}, and this version of "
-                f"tl_dyck reads {FORMAT!r}: use the version that wrote it, or another folder"
-            )
+        path, saved = self.folder / "sweep.json", self._saved()
         try:
             sweep, points = Sweep.from_dict(saved["sweep"]), tuple(map(str, saved["points"]))
         except (KeyError, TypeError, SweepError) as error:
@@ -172,15 +180,19 @@ class Store:
             )
         return sweep, points
 
-    def note_point(
-        self, point: str, experiment: str, parameters: Point, identity: Mapping[str, Any]
-    ) -> None:
-        """Write down what a point is."""
-        path = self.folder / "points" / f"{point}.json"
+    def _saved(self) -> dict[str, Any]:
+        """What sweep.json holds."""
+        path = self.folder / "sweep.json"
         if not path.exists():
-            write_json(
-                path, {"experiment": experiment, "parameters": parameters, "identity": identity}
+            raise CorruptFileError(f"{str(self.folder)!r} holds no sweep: there is no sweep.json")
+        saved = read_json(path)
+        found = saved.get("format") if isinstance(saved, dict) else None
+        if found != FORMAT:
+            raise CorruptFileError(
+                f"{str(self.folder)!r} holds a sweep of format {found!r}, and this version of "
+                f"tl_dyck reads {FORMAT!r}: use the version that wrote it, or another folder"
             )
+        return dict(saved)
 
     # --- a run ------------------------------------------------------------------------------------
 

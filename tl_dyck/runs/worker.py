@@ -69,6 +69,10 @@ class Worker:
     keep_files: bool = True
     retry_failed: bool = False
 
+    def is_over(self, ended: str) -> bool:
+        """Whether a run that ended so is not done again."""
+        return ended == "done" or (ended == "failed" and not self.retry_failed)
+
     def __call__(self, parcel: Parcel) -> list[Outcome]:
         """Do the runs, unless someone else does or did."""
         outcomes: dict[str, Outcome] = {}
@@ -80,7 +84,7 @@ class Worker:
                         outcomes[task.run] = Outcome(task.run, "elsewhere")
                         continue
                     ended = self.store.ended(task.run, aside=True)
-                    if ended == "done" or (ended == "failed" and not self.retry_failed):
+                    if self.is_over(ended):
                         outcomes[task.run] = Outcome(task.run, ended)
                         continue
                     mine.append(task)

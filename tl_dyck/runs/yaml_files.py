@@ -6,13 +6,11 @@ Knows: what plain values are in YAML 1.2, where PyYAML reads 1.1.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
-from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.files import (
     LARGEST_JSON,
     LARGEST_YAML,
@@ -21,31 +19,9 @@ from tl_dyck.kit.files import (
     parse_json,
     read_regular,
 )
-from tl_dyck.runs.spec import Sweep, SweepError
 
 _MERGE = "tag:yaml.org,2002:merge"  # of the key <<
 _MOST_VALUES = 10_000  # that aliases, also of merge keys, may add to those that a file has
-_LONGEST_SETTING = 100_000  # characters
-
-
-@checked
-def load_sweep(source: Sweep | Mapping[str, Any] | str | Path) -> Sweep:
-    """A sweep from a file (YAML, or JSON by its suffix), a mapping, or itself.
-
-    Raises:
-        SweepError: the file is not there, cannot be read, or does not hold a sweep; the message
-            names it.
-    """
-    if isinstance(source, Sweep):
-        return source
-    if isinstance(source, Mapping):
-        return Sweep.from_dict(source)
-    path = Path(source)
-    values = read_values(path, "the sweep", SweepError)
-    try:
-        return Sweep.from_dict(values)
-    except (SweepError, RecursionError) as error:
-        raise SweepError(f"{str(path)!r}: {error}") from error
 
 
 def read_values(path: Path, what: str, refusal: type[ValueError]) -> Any:
@@ -58,12 +34,12 @@ def read_values(path: Path, what: str, refusal: type[ValueError]) -> Any:
     except OSError as error:
         raise refusal(f"cannot read {what} {str(path)!r}: {error.strerror}") from error
     try:
-        return parse_json(data) if kind == "JSON" else _parse_yaml(data)
+        return parse_json(data) if kind == "JSON" else parse_yaml(data)
     except (ValueError, RecursionError) as error:
         raise refusal(f"{str(path)!r} is not valid {kind}: {one_line(error)}") from error
 
 
-def _parse_yaml(data: bytes | str) -> Any:
+def parse_yaml(data: bytes | str) -> Any:
     """What a text of YAML says.
 
     Raises:
@@ -96,29 +72,6 @@ def _size(node: Any, known: dict[int, int]) -> int:
             parts = [part for pair in parts for part in pair]
         known[id(node)] = 1 + sum(_size(part, known) for part in parts)
     return known[id(node)]
-
-
-def read_setting(text: str) -> tuple[str, list[Any]]:
-    """A parameter and its values from a text such as ``training.learning_rate=3e-3,6e-3``.
-
-    Values are read as in a sweep's file; a value that is a list has brackets: ``lengths=[2,4]``.
-
-    Raises:
-        SweepError: it has no equals sign or no value, or cannot be read.
-    """
-    if len(text) > _LONGEST_SETTING:
-        raise SweepError(f"{text!r:.40}… has {len(text):,} characters; put long lists into a file")
-    name, equals, values = (part.strip() for part in text.partition("="))
-    try:
-        found = _parse_yaml(f"[{values}]") if name and equals else []
-    except (ValueError, RecursionError) as error:
-        raise SweepError(f"{text!r:.80}: {one_line(error)}") from error
-    if not found or any(isinstance(value, dict) for value in found):
-        raise SweepError(
-            f"{text!r}: give a parameter and its value, or several with commas between, such as "
-            "training.learning_rate=3e-3,6e-3"
-        )
-    return name, found
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml comes without types
