@@ -17,7 +17,9 @@ from tl_dyck.report import write_report
 from tl_dyck.report.figures import FIGURES
 from tl_dyck.report.heatmap import SHADES
 from tl_dyck.report.markup import percent
+from tl_dyck.report.page import Section
 from tl_dyck.report.patterns import _exact, likeliest_errors, worst_string
+from tl_dyck.report.study import PARTS, study_page
 from tl_dyck.studies import Study, findings
 
 TABLES = dict.fromkeys(("accuracy", "after-close", "entropy-gap", "balance"), "models")
@@ -90,6 +92,15 @@ def test_plots_show_the_tables(page, tiny_study):
         assert [curve["y"] for curve in curves] == [
             losses[family, seed] for seed in tiny_study.config.seeds
         ]
+
+
+def test_a_part_of_ones_own_is_shown_where_it_stands(tiny_study, monkeypatch):
+    def mine(shown):
+        return [None, Section("mine", "A part of mine", f"{len(shown.found)} findings")]
+
+    monkeypatch.setattr("tl_dyck.report.study.PARTS", [*PARTS[:1], mine, *PARTS[1:]])
+    titles = re.findall(r'<h2 id="([\w-]+)-title">', study_page(tiny_study))
+    assert titles[:2] == ["summary", "mine"]
 
 
 def test_the_string_that_hurts_most_is_shown_before_and_after(page, tiny_study):

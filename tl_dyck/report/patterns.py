@@ -114,28 +114,7 @@ def read_patterns(study: Study) -> Patterns:
     )
 
 
-class PatternParts(NamedTuple):
-    """What a page shows of the patterns of a study.
-
-    Attributes:
-        example: two models that differ, for its summary.
-        figures: the string that hurts most, if any, and all seeds side by side.
-        data: of the page's script.
-    """
-
-    example: Html | None
-    figures: list[Figure | None]
-    data: dict[str, Any]
-
-
-def pattern_parts(study: Study) -> PatternParts:
-    """Read the patterns of a study, and make all that its page shows of them."""
-    patterns = read_patterns(study)
-    figures = [worst_string(study), _pattern_figure(study, patterns)]
-    return PatternParts(_example(patterns), figures, patterns.to_json())
-
-
-def _pattern_figure(study: Study, patterns: Patterns) -> Figure:
+def all_seeds(study: Study, patterns: Patterns) -> Figure:
     """The patterns of every family, layer and head, all seeds side by side."""
     variation = {(row.family, row.layer): row for row in study.variation.itertuples()}
     # maps beside each other, half of them where there is less room
@@ -178,7 +157,7 @@ def _pattern_figure(study: Study, patterns: Patterns) -> Figure:
     )
 
 
-def _example(patterns: Patterns) -> Html | None:
+def two_that_differ(patterns: Patterns) -> Html | None:
     """The two models of one family whose attention differs most: the claim without numbers.
 
     Only models that learned count.

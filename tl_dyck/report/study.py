@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from tl_dyck.estimates import Estimate, ends_text, interval_words, place_of
 from tl_dyck.report.accuracy import again_of, intervals_of
@@ -11,11 +11,29 @@ from tl_dyck.report.commands import report_command, seed_text, study_commands
 from tl_dyck.report.figures import figures, is_one_layer
 from tl_dyck.report.heads import ablation_figures
 from tl_dyck.report.markup import Html, element, percent, table
-from tl_dyck.report.page import Page, Section, again, cell, made_with, whole_configuration
-from tl_dyck.report.patterns import pattern_parts
+from tl_dyck.report.page import Figure, Page, Section, again, cell, made_with, whole_configuration
+from tl_dyck.report.patterns import (
+    Patterns,
+    all_seeds,
+    read_patterns,
+    two_that_differ,
+    worst_string,
+)
 from tl_dyck.studies import Study, findings
 from tl_dyck.studies.findings import Finding
 from tl_dyck.studies.results import RECALLED_VARIATION, reference_means
+
+
+class Material(NamedTuple):
+    """What a page is made of, read once: the study, what was found, the patterns of its models."""
+
+    study: Study
+    found: list[Finding]
+    patterns: Patterns
+
+
+#: Parts of a page, as a function of `Material` makes them; None is none.
+Parts = Iterable[Figure | Section | None]
 
 
 def study_page(study: Study) -> Html:
@@ -24,19 +42,12 @@ def study_page(study: Study) -> Html:
     Raises:
         CorruptFileError: a run's attention patterns are missing or damaged.
     """
-    config, patterns, found = study.config, pattern_parts(study), findings(study)
+    shown = Material(study, findings(study), read_patterns(study))
+    config = study.config
     return Page(
         title=f"tl_dyck study: {config.task}",
         lead=_lead(study),
-        parts=[
-            Section("summary", "What was found", [*_summary(found), patterns.example]),
-            *patterns.figures,
-            *figures(study, found),
-            Section("again", "As many other seeds", _other_seeds(study)),
-            *ablation_figures(study.folder / "ablation"),
-            Section("recalled", "Reported and measured", recalled_table(study)),
-            Section("runs", "All runs", run_table(study)),
-        ],
+        parts=[part for make in PARTS for part in make(shown)],
         command=report_command(study),
         about=[
             *(again(what, command) for what, command in study_commands(study).items()),
@@ -56,7 +67,7 @@ def study_page(study: Study) -> Html:
             f"{config.measurement.data_seed}",
             "Training": f"{study.models['seconds'].sum():,.0f} s in all runs together",
         },
-        patterns=patterns.data,
+        patterns=shown.patterns.to_json(),
     ).html
 
 
@@ -80,8 +91,9 @@ def _lead(study: Study) -> list[Any]:
     ]
 
 
-def _summary(every: Sequence[Finding]) -> list[Html | None]:
-    """The findings in words, the three most interesting first, and notes on them."""
+def _summary(shown: Material) -> Parts:
+    """The findings in words, the three most interesting first, and notes on them; an example."""
+    every = shown.found
     found = [finding for finding in every if not finding.is_note]
     notes = [
         element("p", element("em", f"{finding.title}. "), finding.text, class_="note")
@@ -96,7 +108,8 @@ def _summary(every: Sequence[Finding]) -> list[Html | None]:
             "details", element("summary", f"What else was found ({len(found) - 3})"), more
         )
     first = element("ol", _items(found[:3]), class_="findings")
-    return [first, *notes, rest]
+    example = two_that_differ(shown.patterns)
+    return [Section("summary", "What was found", [first, *notes, rest, example])]
 
 
 def _items(found: Iterable[Finding]) -> list[Html]:
@@ -115,9 +128,9 @@ def _items(found: Iterable[Finding]) -> list[Html]:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def recalled_table(study: Study) -> Html:
+def _recalled(shown: Material) -> Parts:
     """The numbers that Wen et al. 2023 report, as remembered, beside those measured here."""
-    rows = []
+    study, rows = shown.study, []
     known = study.variation[study.variation["recalled"].notna()]
     comparable = is_one_layer(known)
     for row in known[comparable].itertuples():
@@ -140,12 +153,14 @@ def recalled_table(study: Study) -> Html:
         "Reported by Wen et al. 2023 (recalled, not checked) and measured here, "
         f"with {intervals_of(study)} ({len(study.config.seeds)} seeds per family; there 40)"
     )
-    return table(caption, ("quantity", "reported (recalled)", "measured"), rows, numeric=(1, 2))
+    columns = ("quantity", "reported (recalled)", "measured")
+    numbers = table(caption, columns, rows, numeric=(1, 2))
+    return [Section("recalled", "Reported and measured", numbers)]
 
 
-def _other_seeds(study: Study) -> list[Html | None]:
+def _other_seeds(shown: Material) -> Parts:
     """The means beside those of the models that come with the package, and where these may be."""
-    reference = reference_means(study)
+    study, reference = shown.study, reference_means(shown.study)
     rows = [
         [
             family,
@@ -165,7 +180,8 @@ def _other_seeds(study: Study) -> list[Html | None]:
         "the reference models, which come with tl_dyck, are there, nothing tells the two apart."
     )
     columns = ("family", "measure", "mean", "interval", "as many other seeds", "reference models")
-    return [table(caption, columns, rows, numeric=(2, 3, 4))]
+    means = table(caption, columns, rows, numeric=(2, 3, 4))
+    return [Section("again", "As many other seeds", [means])]
 
 
 def _reference(facts: Mapping[str, float], mean: float | None) -> str:
@@ -176,9 +192,9 @@ def _reference(facts: Mapping[str, float], mean: float | None) -> str:
     return f"{mean:.4g}" + (f", {place}" if place != "not known" else "")
 
 
-def run_table(study: Study) -> list[Html | None]:
+def _runs(shown: Material) -> Parts:
     """Every run, those that failed to learn included and marked."""
-    models, good = study.models, study.learned
+    models, good = shown.study.models, shown.study.learned
     failed = int((~good).sum())
     note = element(
         "p",
@@ -209,4 +225,17 @@ def run_table(study: Study) -> list[Html | None]:
         "Every run: accuracy on all closing brackets, and on those after a closing one, where a "
         "stack is needed; – where a measure is not defined"
     )
-    return [note, table(caption, rows[0], map(dict.values, rows), numeric=range(2, 10))]
+    runs = table(caption, rows[0], map(dict.values, rows), numeric=range(2, 10))
+    return [Section("runs", "All runs", [note, runs])]
+
+
+#: The parts of the page, in their order; a part of yours is appended.
+PARTS: list[Callable[[Material], Parts]] = [
+    _summary,
+    lambda shown: [worst_string(shown.study), all_seeds(shown.study, shown.patterns)],
+    lambda shown: figures(shown.study, shown.found),
+    _other_seeds,
+    lambda shown: ablation_figures(shown.study.folder / "ablation"),
+    _recalled,
+    _runs,
+]
