@@ -20,7 +20,7 @@ from tl_dyck.certify import (
     SwapAdjacent,
     certify,
 )
-from tl_dyck.certify.space_parser import Resources, transformations
+from tl_dyck.certify.space_parser import _BUILT_IN, Resources, transformations
 from tl_dyck.models import load_model
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, load_rnn, save_rnn, weight_shapes
 from tl_dyck.studies import Study
@@ -219,3 +219,8 @@ def test_stopping_early_keeps_what_is_done(
     assert result.exit_code == 130
     assert "stopped after 1 of 3 strings" in flat(result.stdout)
     assert len(json.loads((tmp_path / "out.json").read_text())) == 1
+
+
+def test_the_help_names_every_edit_that_a_space_may_have():
+    said = call("certify", "--help").output
+    assert {name for name in _BUILT_IN if f"{name}:" not in said} == set()

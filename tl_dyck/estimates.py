@@ -157,7 +157,8 @@ def again_words(found: Any, over: str = "seeds") -> str:
     levels = dict.fromkeys(row["level"] for row in rows if row["again_low"] == row["again_low"])
     if not levels:
         shares = {str(row.get("interval", "")) for row in rows} == {"exact"}
-        return "not known of shares" if shares else f"not known, since there are too few {over}"
+        why = "of shares there are none" if shares else f"there are too few {over}"
+        return f"no prediction intervals, since {why}"
     said = " or ".join(f"{100 * level:.6g}" for level in levels)
     skewed = _of_skewed(SKEWED_AGAIN if {*levels} == {LEVEL} else None)
     whose = f"the mean of as many other {over}, on any machine"

@@ -172,7 +172,8 @@ def test_a_share_of_seeds_that_agree_has_an_interval(folder, metrics):
     # Clopper and Pearson: (α / 2)^(1 / n) of 8 out of 8, by hand
     assert low == pytest.approx([0.025 ** (1 / 8), 0])
     assert high == pytest.approx([1, 1 - 0.025 ** (1 / 8)])
-    assert again_words(aggregate(table, ["ok"])) == "not known of shares"
+    without = "no prediction intervals, since of shares there are none"
+    assert again_words(aggregate(table, ["ok"])) == without
     pooled = aggregate(table, ["ok"], by=[]).iloc[0]
     assert (pooled["n"], pooled["seeds"], pooled["interval"]) == (16, 8, "t")
 

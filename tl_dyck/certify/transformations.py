@@ -76,7 +76,8 @@ class Transformation(abc.ABC):
                 x_position (for position n: the end of the string).
 
         Yields:
-            (span length, replacement). A rewriting that changes nothing is ignored.
+            (span length, replacement). A rewriting that changes nothing is ignored. Any token of
+            the model may be put in, BOS too: it is read where it then stands.
         """
 
 

@@ -101,7 +101,8 @@ def certify(
     brackets are inserted anywhere. [bold]swap:1[/bold]: two neighbours change places.
     [bold]dup:2[/bold]: two tokens are repeated. [bold]del:1[/bold]: one token of --delete goes.
     [bold]ins:1[/bold]: one of the strings of --insert comes in. [bold]sub:2[/bold]: two words
-    become synonyms, of --synonyms. With commas, all of it at once: [bold]dup:1,del:1[/bold].
+    become synonyms, of --synonyms. With commas, all of it at once: [bold]dup:1,del:1[/bold]. Edits
+    that a package or a script registered have the names that it gave them.
 
     Exit status: 0 if all strings are proved (with --proofs: and have a proof), 1 if one is refuted,
     else 3.

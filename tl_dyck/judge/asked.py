@@ -53,10 +53,15 @@ def partners(task: Any, tokens: Int[Tensor, "n pos"]) -> Int[Tensor, "n pos"]:
     return others[rows]
 
 
+def closing_choices(language: DyckLanguage) -> list[int]:
+    """The logits that may be asked for of brackets: those of the closing ones."""
+    return [*range(language.n_brackets)][language.closing]
+
+
 def choices(task: Any, length: int) -> list[int]:
     """The logits that may be asked for after strings of at most that length."""
     if isinstance(task, DyckTask):
-        return [*range(1, task.language.n_brackets, 2)]
+        return closing_choices(task.language)
     answers = _answers(task, length).answer
     return [int(each) for each in np.unique(answers[answers != NOTHING])]
 

@@ -333,7 +333,7 @@ def _ahead(case: Case, tokens: Int[Tensor, "n pos"], sizes: Sizes) -> tuple[Tens
     """How far each bracket is ahead, ``[n, brackets]``, and errors, ``[n]``, or NaN."""
     with torch.no_grad():
         # odd tokens close: their index i is token 2 i + 1
-        closing = case.model(tokens)[:, -1, 1 : case.task.language.n_brackets : 2]
+        closing = case.model(tokens)[:, -1, case.task.language.closing]
     told = sizes(case, tokens, 2 * closing.argmax(-1) + 1)
     values, error = (told.values, told.error) if isinstance(told, WithError) else (told, math.nan)
     if getattr(values, "shape", None) != tokens.shape:

@@ -18,7 +18,12 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from tl_dyck.ablation.replay import Replay
-from tl_dyck.judge.asked import exchange_types, log_probability, logit_difference
+from tl_dyck.judge.asked import (
+    closing_choices,
+    exchange_types,
+    log_probability,
+    logit_difference,
+)
 from tl_dyck.judge.protocol import Fact, JudgeError, Question
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.lean import LeanTail
@@ -210,7 +215,7 @@ class Enumeration(World):
         self.model, self.language, self.threshold = model, language, threshold
         self.tokens = all_prefixes(language, length)
         self.right = language.right_bracket(self.tokens)
-        self.choices = [*range(1, language.n_brackets, 2)]
+        self.choices = closing_choices(language)
         self.asked = self.right >= 0
         self.there = torch.ones_like(self.asked)
         # True is 1: column 0, the prefix of BOS alone
@@ -342,7 +347,7 @@ def rivals(language: DyckLanguage, tokens: Int[Tensor, "n pos"]) -> Bool[Tensor,
 
 def _closing(language: DyckLanguage, logits: Float[Tensor, "*n d_vocab"]) -> Int[Tensor, "*n"]:
     """The closing bracket with the largest logit; a clear one, or it is refused."""
-    closing = logits[..., 1 : language.n_brackets : 2]
+    closing = logits[..., language.closing]
     best = closing.topk(2, -1).values
     if bool((best[..., 0] - best[..., 1] < UNCLEAR).any()):
         raise JudgeError("two closing brackets are equally likely")

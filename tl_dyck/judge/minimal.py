@@ -135,7 +135,7 @@ class EveryAnswer:
         self._columns = torch.arange(world.logits.shape[-1])
         if isinstance(task, DyckTask) and claim == "agree":
             # odd tokens close: a prediction is the largest of these
-            self._columns = self._columns[1 : task.language.n_brackets : 2]
+            self._columns = self._columns[task.language.closing]
         self._wanted = self._answers_of_the_whole()
         self._outside = Outside(world.model, world.tokens, _instead(world, instead))
         self._refuting: list[int] = []

@@ -70,11 +70,6 @@ def kind_of(column: str) -> str:
     return column.partition(", ")[0]
 
 
-def group_in(column: str) -> str:
-    """The group of models of a column."""
-    return column.partition(", ")[2]
-
-
 #: Names of columns, in their order: trained models have some of their own, and so has each task.
 COLUMNS = tuple(
     column_of(kind, group)

@@ -58,7 +58,7 @@ def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
         if unlike:
             order = torch.arange(language.d_vocab)
             # odd tokens are closing brackets: each type's is given to the next
-            order[1 : language.n_brackets : 2] = order[1 : language.n_brackets : 2].roll(1)
+            order[language.closing] = order[language.closing].roll(1)
             other.unembed.W_U.copy_(other.unembed.W_U[:, order])
     matrix = choose(generator, ("W_Q", "W_K", "W_V"))
     shared = given.get("shared", f"blocks.1.attn.{matrix}")

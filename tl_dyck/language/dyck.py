@@ -80,6 +80,12 @@ class DyckLanguage(Language):
         object.__setattr__(self, "brackets", brackets)
 
     @property
+    def closing(self) -> slice:
+        """The closing brackets among the tokens, or among logits."""
+        # 2a opens type a, 2a + 1 closes it
+        return slice(1, self.n_brackets, 2)
+
+    @property
     def n_brackets(self) -> int:
         """2k, the number of bracket tokens."""
         return 2 * self.n_types

@@ -283,6 +283,6 @@ def _right(
     tokens = torch.tensor([short], device=model.cfg.device).expand(len(held), -1)
     logits = model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.attn.hook_z", put)])[:, -1]
     # closing brackets are 1, 3, …: number i of them is token 2 i + 1
-    answers = likeliest(logits), 2 * likeliest(logits[:, 1 : language.n_brackets : 2]) + 1
+    answers = likeliest(logits), 2 * likeliest(logits[:, language.closing]) + 1
     first, second = ((each.cpu().numpy() == 2 * top + 1).mean() for each in answers)
     return float(first), float(second)

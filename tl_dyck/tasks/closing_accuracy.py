@@ -161,7 +161,7 @@ def closing_accuracy(
     ):
         # closing brackets are 1, 3, …: number i of them is token 2 i + 1
         right.append(likeliest(logits) == expected)
-        best = likeliest(logits[..., 1 : language.n_brackets : 2])
+        best = likeliest(logits[..., language.closing])
         right_closing.append(2 * best + 1 == expected)
         del logits
     # what is predicted at place n was read at n − 1

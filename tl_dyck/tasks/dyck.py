@@ -171,7 +171,7 @@ class DyckTask:
         opens = law[read.clamp(max=len(law) - 1), language.depth(tokens)]
         opens = opens.masked_fill(read >= len(law), math.nan)
         opening = probs[..., 0 : language.n_brackets : 2]
-        closing = probs[..., 1 : language.n_brackets : 2]
+        closing = probs[..., language.closing]
         there = closing.sum(-1, keepdim=True) > 0
         types = torch.where(there, closing / closing.sum(-1, keepdim=True), 0.0)
         opening[:] = opens[..., None] / self.n_types
