@@ -332,7 +332,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(original: Make):
         path.touch()
         os.utime(path, (time.time() - 2 * 24 * 3600,) * 2)
     (young := shelf / ".tl_dyck-g.tmp").touch()
-    Store.open(folder).tidy()
+    Store.at(folder).tidy()
     assert [path.name for path in old if path.exists()] == []
     assert all(path.exists() for path in (*kept, young))
 

@@ -130,7 +130,7 @@ def test_a_command_says_so(command):
 
 JSONS = {
     "model": ("config.json", load_model),
-    "sweep": ("sweep.json", Store.open),
+    "sweep": ("sweep.json", lambda folder: Store.at(folder).plan()),
     "corpus": ("synonyms.json", lambda folder: load_synonyms(folder / "synonyms.json")),
     "run": ("result.json", lambda folder: read_json(folder / "result.json")),
 }

@@ -74,7 +74,7 @@ READERS: dict[tuple[str, str], Callable[[Path], Any]] = {
     ("checkpoint", "state-2.safetensors"): _checkpoint,
     ("run", "result.json"): load_result,
     ("run", "model.safetensors"): load_result,
-    ("sweep", "sweep.json"): Store.open,
+    ("sweep", "sweep.json"): lambda folder: Store.at(folder).plan(),
     ("sweep", _RECORD): lambda folder: Store(folder).read(folder / _RECORD),
     ("sweep", "mine.yaml"): lambda folder: load_sweep(folder / "mine.yaml"),
     ("sweep", "mine.json"): lambda folder: load_sweep(folder / "mine.json"),

@@ -316,7 +316,7 @@ def test_merge(tmp_path):
         assert kept.read_text() == f"{row['x']} {row['seed']}"
     again = merge_sweeps(tmp_path / "all", [two, one, tmp_path / "all"])
     assert (again.copied, again.unchanged, again.conflicts) == (0, 8, ())
-    assert Store.open(tmp_path / "all").plan() == Store.open(one).plan()
+    assert Store.at(tmp_path / "all").plan() == Store.at(one).plan()
     # what was merged counts as done
     log = {"log": str(tmp_path / "log")}
     assert go({"common": log, "grid": {"x": [0, 1]}, "seeds": 4}, tmp_path / "all").made == 2

@@ -130,7 +130,7 @@ def test_a_sweep_goes_on_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.M
 def _plan(folder: Path) -> Any:
     from tl_dyck.runs.store import Store
 
-    return Store.open(folder).plan()[0]
+    return Store.at(folder).plan()[0]
 
 
 @pytest.mark.parametrize(

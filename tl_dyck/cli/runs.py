@@ -179,7 +179,7 @@ def resume(folder: _Folder, runs: Runs, more: _Carried) -> Answer:
     existing(folder)
     from tl_dyck.runs.store import Store
 
-    yield from _carry_out(lambda: Store.open(folder).plan()[0], folder, runs, more)
+    yield from _carry_out(lambda: Store.at(folder).plan()[0], folder, runs, more)
 
 
 @sweep_app.command(cls=Command)

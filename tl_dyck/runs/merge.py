@@ -55,14 +55,15 @@ def merge_sweeps(into: str | Path, folders: Sequence[str | Path]) -> MergeReport
             then.
         OSError: `into` cannot be written.
     """
-    sources = [Store.open(folder) for folder in folders]
+    sources = [Store.at(folder) for folder in folders]
     if not sources:
         raise SweepError("there is nothing to merge: name at least one folder")
-    target = Store(Path(into).resolve())
-    if not (target.folder / "sweep.json").exists():
-        sweep, points = sources[0].plan()
+    (sweep, points), *_ = [source.plan() for source in sources]
+    target = Store.at(into)
+    if (target.folder / "sweep.json").exists():
+        target.plan()  # which refuses another version
+    else:
         target = Store.create(into, sweep.to_dict(), points)
-    Store.open(target.folder)
     copied, unchanged, corrupt, conflicts = 0, 0, 0, []
     skipped: list[Path] = []
     for source in sources:

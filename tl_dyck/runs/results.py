@@ -45,7 +45,7 @@ def load_results(folder: str | Path, *, failures: bool = True) -> pd.DataFrame:
     Raises:
         CorruptFileError: the folder holds no sweep, or one of another version.
     """
-    store = Store.open(folder)
+    store = Store.at(folder)
     sweep, points = store.plan()
     order = {point: place for place, point in enumerate(points)}
     records: list[tuple[str, dict[str, Any]]] = []
@@ -131,7 +131,7 @@ def load_runs(folder: str | Path) -> pd.DataFrame:
         FailedRunsError: runs failed, or are not done.
         CorruptFileError: the folder holds no sweep, or one of another version.
     """
-    store = Store.open(folder)
+    store = Store.at(folder)
     sweep, points = store.plan()
     wanted = [
         run_id(point, seed)

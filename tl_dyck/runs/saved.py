@@ -181,7 +181,7 @@ def _own_name(path: Path) -> str:
 
 
 def _of_sweep(path: Path, only: Mapping[str, str]) -> list[SavedModel]:
-    store = Store.open(path)
+    store = Store.at(path)
     sweep, _ = store.plan()
     results = load_results(path, failures=False)
     for name in only:

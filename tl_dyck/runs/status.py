@@ -66,7 +66,7 @@ def sweep_status(folder: str | Path) -> SweepStatus:
     Raises:
         CorruptFileError: the folder holds no sweep, or one of another version.
     """
-    store = Store.open(folder)
+    store = Store.at(folder)
     sweep, points = store.plan()
     names = dict(store.names())
     counts: Counter[str] = Counter()
@@ -117,7 +117,7 @@ def time_left(folder: str | Path) -> pd.DataFrame:
     Raises:
         CorruptFileError: the folder holds no sweep, or one of another version.
     """
-    store = Store.open(folder)
+    store = Store.at(folder)
     sweep, points = store.plan()
     results = load_results(folder)
     ended, took = set(results["id"]), defaultdict(list)

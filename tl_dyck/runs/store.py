@@ -153,15 +153,9 @@ class Store:
         return store
 
     @classmethod
-    def open(cls, folder: str | Path) -> Store:
-        """A folder that holds a sweep.
-
-        Raises:
-            CorruptFileError: it does not, or one of another version.
-        """
-        store = cls(Path(folder).resolve())
-        store.plan()
-        return store
+    def at(cls, folder: str | Path) -> Store:
+        """A folder; whether it holds a sweep, `plan` says."""
+        return cls(Path(folder).resolve())
 
     def plan(self) -> tuple[Sweep, tuple[str, ...]]:
         """The sweep that was last asked for here, and the ids of its points, in their order.
