@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -222,5 +223,5 @@ def test_stopping_early_keeps_what_is_done(
 
 
 def test_the_help_names_every_edit_that_a_space_may_have():
-    said = call("certify", "--help").output
-    assert {name for name in _BUILT_IN if f"{name}:" not in said} == set()
+    said = flat(call("certify", "--help").output)
+    assert {name for name in _BUILT_IN if not re.search(rf"\b{name}:\d: ", said)} == set()
