@@ -18,7 +18,7 @@ import numpy as np
 
 from tl_dyck.certify.deadline import OutOfTime
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
-from tl_dyck.certify.exact.balls import Array, Ball, IntArray
+from tl_dyck.certify.exact.balls import Array, Ball, BoolArray, IntArray
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.parts import Part, improve, union
@@ -38,6 +38,8 @@ from tl_dyck.certify.lattice import KEEP
 
 # parts bounded at once: calls of numpy are shared, and few are bounded that a better string ends
 _BATCH = 16
+# strings below a bound were too many to list: what is listed next has so many times fewer strings
+_FEWER = 4
 # of many rivals so many are bounded first: those whose margin at the centre is least
 _NEAREST = 8
 
@@ -87,6 +89,7 @@ class Search:
         self.stats = {"parts": 0, "listed": 0}
         self.work = Work(self.network, self.graph, always_listed)
         self._numbers = itertools.count()
+        self._listable = math.inf
 
     def run(self) -> None:
         """Search until done or out of time."""
@@ -205,8 +208,8 @@ class Search:
         region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
         sound = np.flatnonzero(region.even)
         # where denominators may vanish a ratio cannot be bounded: split until they do not
-        for index in np.flatnonzero(~region.even):
-            self._split(parts[index], region, int(index))
+        uneven = np.flatnonzero(~region.even).tolist()
+        self._split([parts[index] for index in uneven], region, uneven)
         if len(sound):
             for chosen, viewed in region.take(sound).views():
                 if len(chosen):
@@ -238,6 +241,7 @@ class Search:
             if 2 * counts[lost].sum() > counts.sum() or self.work.enough(parts, self.open):
                 break  # what else there is does not help: most strings are to be split
             order, some = order[~np.isin(order, asked)], MANY
+        divided = []
         for index, part in enumerate(parts):
             if part.bound >= self.threshold():
                 self._close(part.bound)
@@ -249,8 +253,9 @@ class Search:
                 whole = np.isin(part.rivals, rivals[asked]).all()
                 # what `least` says nothing of could be below on other strings
                 # than those that are listed
-                if not (whole and self._list(least, index, threshold, part.rivals)):
-                    self._split(part, region, index)
+                if not (whole and self._list(least, index, threshold, part)):
+                    divided.append(index)
+        self._split([parts[index] for index in divided], region, divided)
 
     def _raise(
         self,
@@ -292,9 +297,9 @@ class Search:
             self._close(float(values[settled].min()))
             part.rivals = rivals[~settled]
 
-    def _list(self, least: BoundMinimum, item: int, threshold: float, rivals: IntArray) -> bool:
+    def _list(self, least: BoundMinimum, item: int, threshold: float, part: Part) -> bool:
         """Run every string of an item on which the linear bound is negative, unless too many."""
-        if not least.finite[item]:
+        if not least.finite[item] or part.count > self._listable:
             return False
         negative = least.negative(item)
         # again, for these columns: `least` keeps no paths
@@ -304,10 +309,11 @@ class Search:
         for index, column in enumerate(negative):
             paths = enumerate_below(swept, index, float(least.threshold[column]), self.most_listed)
             if paths is None:
+                self._listable = min(self._listable, part.count / _FEWER)
                 return False
             if len(paths):
                 self.stats["listed"] += len(paths)
-                lower = min(lower, self._run_all(paths, rivals))
+                lower = min(lower, self._run_all(paths, part.rivals))
         self._close(lower)
         return True
 
@@ -334,15 +340,21 @@ class Search:
         assert paths is not None
         self._close(self._run_all(paths, part.rivals))
 
-    def _split(self, part: Part, region: Region, item: int) -> None:
-        live = live_emissions(self.graph, part.group, part.allowed)
-        halves = self.brancher.halves(live, region.pull(item))
-        if halves is None:
-            self._list_all(part)
+    def _split(self, parts: Sequence[Part], region: Region, items: Sequence[int]) -> None:
+        """Cut parts in two, each seen as an item of a region; what cannot be cut is listed."""
+        halved: list[tuple[Part, BoolArray]] = []
+        for part, item in zip(parts, items, strict=True):
+            live = live_emissions(self.graph, part.group, part.allowed)
+            halves = self.brancher.halves(live, region.pull(item))
+            if halves is None:
+                self._list_all(part)
+            else:
+                halved += [(part, half) for half in halves]
+        if not halved:
             return
-        groups = np.full(2, part.group)
-        counts = count_paths(self.graph, groups, np.stack(halves, axis=1))
-        for allowed, count in zip(halves, counts.tolist(), strict=True):
+        groups = np.array([part.group for part, _ in halved])
+        counts = count_paths(self.graph, groups, np.stack([half for _, half in halved], axis=1))
+        for (part, allowed), count in zip(halved, counts.tolist(), strict=True):
             if count:  # empty ones need nothing
                 # heaps compare numbers where bounds are equal: older parts first
                 number = next(self._numbers)
