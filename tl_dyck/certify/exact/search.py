@@ -40,6 +40,8 @@ from tl_dyck.certify.lattice import KEEP
 _BATCH = 16
 # strings below a bound were too many to list: what is listed next has so many times fewer strings
 _FEWER = 4
+# parts of more strings are cut where a guess says that a bound would not settle them
+_LARGE = 1e6
 # of many rivals so many are bounded first: those whose margin at the centre is least
 _NEAREST = 8
 
@@ -170,9 +172,14 @@ class Search:
     # ------------------------------------------------------------------ one batch
 
     def _guess(self) -> None:
-        """Run the strings that a first-order expansion thinks worst, for a good first incumbent."""
+        """Run the strings that a first-order expansion thinks worst, for a good first incumbent.
+
+        Large parts that it thinks too low are cut at once: bounds, which are lower still, would not
+        settle them.
+        """
+        every = self.open
         # four batches at once: a guess takes no ranges, so that more parts share the calls of numpy
-        for parts in (self.open[i : i + 4 * _BATCH] for i in range(0, len(self.open), 4 * _BATCH)):
+        for parts in (every[i : i + 4 * _BATCH] for i in range(0, len(every), 4 * _BATCH)):
             items = self._items(parts)
             paths = self._centres(items)
             self.incumbent.run(paths)
@@ -185,9 +192,28 @@ class Search:
                 residual = self._residual(region.items)
                 readout = Readout(self.network, region, residual, exact=False)
                 near = readout.at_centre(self.unembedding).min(0).argsort()[:_NEAREST]
-                bound = readout.lower(self.unembedding.take(near), self.incumbent.upper)
+                upper = self.incumbent.upper
+                bound = readout.lower(self.unembedding.take(near), upper)
                 least = minimise_bound(region, bound)
                 self.incumbent.run(least.worst_paths(np.arange(len(sound))))
+                guess = (upper + least.values / bound.scale_low[:, None]).min(1)
+                low = np.flatnonzero(guess < self.threshold()).tolist()
+                self._cut([(parts[sound[i]], i) for i in low], region)
+
+    def _cut(self, chosen: list[tuple[Part, int]], region: Region) -> None:
+        """Split the large ones of some parts, each seen as an item of a region."""
+        large = [(part, item) for part, item in chosen if part.count > _LARGE]
+        if large and not self.finished:
+            parts, items = zip(*large, strict=True)
+            waiting, self.open = self.open, []
+            try:
+                self._split(parts, region, items)
+            except OutOfTime:
+                self.open = waiting  # some may be split already: then they are covered twice
+                raise
+            orders = {part.order for part in parts}
+            self.open += [part for part in waiting if part.order not in orders]
+            heapq.heapify(self.open)
 
     def _examine(self, parts: list[Part]) -> None:
         """Bound some parts; close, list or split each."""
