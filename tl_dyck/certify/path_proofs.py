@@ -32,6 +32,9 @@ from tl_dyck.certify.proof import NoProofError, Proof, pack, searching
 from tl_dyck.certify.questions import Asker
 from tl_dyck.rnn import RNNConfig
 
+_TRIED = 16  # parts are bounded a second time, before it is asked whether that settles any
+_SELDOM = 8  # a second bound settles one of more than so many: then it costs more than it saves
+
 Asked = tuple[Array, Array]
 """Rows of factors of logits, and a constant for each: what must be positive."""
 
@@ -155,6 +158,7 @@ class _Trees:
         rays = self.network.n_heads == 1 and facts["config"]["ln_c"]
         self.leaves = [RAYS, BOUND] if rays else [BOUND]  # what shows more comes first
         self.listed = network.n_heads > HEADS
+        self.again = [0, 0]  # parts that a second bound has settled, of how many
         first = np.searchsorted(space.source, space.source)
         # first options of a level are what `Paths.path` takes if none is named: they need not be
         self.is_first = first == np.arange(len(space.source))
@@ -201,8 +205,13 @@ class _Trees:
             else:
                 node.near = self._cheapest(walks, which)
         nodes = [node for node in nodes if not node.said]
-        for _ in range(2):  # near some string, then near the worst one by the bound
+        for again in (False, True):  # near some string, then near the worst one by the bound
+            if again and self.again[1] > max(_TRIED, _SELDOM * self.again[0]):
+                break
             loose = self._settle(nodes)
+            if again:
+                self.again[0] += len(nodes) - len(loose)
+                self.again[1] += len(nodes)
             for bounds, which, node in loose:
                 node.near = self._cheapest(bounds.walks, which)
                 self._run(self._string(node.near), node.part)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tl_dyck.certify.deadline import OutOfTime
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
-from tl_dyck.certify.exact.balls import Array, Ball, IntArray
+from tl_dyck.certify.exact.balls import Array, Ball, BoolArray, IntArray
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.parts import Part, improve, union
@@ -38,6 +38,10 @@ from tl_dyck.certify.lattice import KEEP
 
 # parts bounded at once: calls of numpy are shared, and few are bounded that a better string ends
 _BATCH = 16
+# strings below a bound were too many to list: what is listed next has so many times fewer strings
+_FEWER = 4
+# parts of more strings are cut where a guess says that a bound would not settle them
+_LARGE = 1e6
 # of many rivals so many are bounded first: those whose margin at the centre is least
 _NEAREST = 8
 
@@ -87,6 +91,7 @@ class Search:
         self.stats = {"parts": 0, "listed": 0}
         self.work = Work(self.network, self.graph, always_listed)
         self._numbers = itertools.count()
+        self._listable = math.inf
 
     def run(self) -> None:
         """Search until done or out of time."""
@@ -167,9 +172,14 @@ class Search:
     # ------------------------------------------------------------------ one batch
 
     def _guess(self) -> None:
-        """Run the strings that a first-order expansion thinks worst, for a good first incumbent."""
+        """Run the strings that a first-order expansion thinks worst, for a good first incumbent.
+
+        Large parts that it thinks too low are cut at once: bounds, which are lower still, would not
+        settle them.
+        """
+        every = self.open
         # four batches at once: a guess takes no ranges, so that more parts share the calls of numpy
-        for parts in (self.open[i : i + 4 * _BATCH] for i in range(0, len(self.open), 4 * _BATCH)):
+        for parts in (every[i : i + 4 * _BATCH] for i in range(0, len(every), 4 * _BATCH)):
             items = self._items(parts)
             paths = self._centres(items)
             self.incumbent.run(paths)
@@ -182,9 +192,28 @@ class Search:
                 residual = self._residual(region.items)
                 readout = Readout(self.network, region, residual, exact=False)
                 near = readout.at_centre(self.unembedding).min(0).argsort()[:_NEAREST]
-                bound = readout.lower(self.unembedding.take(near), self.incumbent.upper)
+                upper = self.incumbent.upper
+                bound = readout.lower(self.unembedding.take(near), upper)
                 least = minimise_bound(region, bound)
                 self.incumbent.run(least.worst_paths(np.arange(len(sound))))
+                guess = (upper + least.values / bound.scale_low[:, None]).min(1)
+                low = np.flatnonzero(guess < self.threshold()).tolist()
+                self._cut([(parts[sound[i]], i) for i in low], region)
+
+    def _cut(self, chosen: list[tuple[Part, int]], region: Region) -> None:
+        """Split the large ones of some parts, each seen as an item of a region."""
+        large = [(part, item) for part, item in chosen if part.count > _LARGE]
+        if large and not self.finished:
+            parts, items = zip(*large, strict=True)
+            waiting, self.open = self.open, []
+            try:
+                self._split(parts, region, items)
+            except OutOfTime:
+                self.open = waiting  # some may be split already: then they are covered twice
+                raise
+            orders = {part.order for part in parts}
+            self.open += [part for part in waiting if part.order not in orders]
+            heapq.heapify(self.open)
 
     def _examine(self, parts: list[Part]) -> None:
         """Bound some parts; close, list or split each."""
@@ -205,8 +234,8 @@ class Search:
         region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
         sound = np.flatnonzero(region.even)
         # where denominators may vanish a ratio cannot be bounded: split until they do not
-        for index in np.flatnonzero(~region.even):
-            self._split(parts[index], region, int(index))
+        uneven = np.flatnonzero(~region.even).tolist()
+        self._split([parts[index] for index in uneven], region, uneven)
         if len(sound):
             for chosen, viewed in region.take(sound).views():
                 if len(chosen):
@@ -238,6 +267,7 @@ class Search:
             if 2 * counts[lost].sum() > counts.sum() or self.work.enough(parts, self.open):
                 break  # what else there is does not help: most strings are to be split
             order, some = order[~np.isin(order, asked)], MANY
+        divided = []
         for index, part in enumerate(parts):
             if part.bound >= self.threshold():
                 self._close(part.bound)
@@ -249,8 +279,9 @@ class Search:
                 whole = np.isin(part.rivals, rivals[asked]).all()
                 # what `least` says nothing of could be below on other strings
                 # than those that are listed
-                if not (whole and self._list(least, index, threshold, part.rivals)):
-                    self._split(part, region, index)
+                if not (whole and self._list(least, index, threshold, part)):
+                    divided.append(index)
+        self._split([parts[index] for index in divided], region, divided)
 
     def _raise(
         self,
@@ -292,9 +323,9 @@ class Search:
             self._close(float(values[settled].min()))
             part.rivals = rivals[~settled]
 
-    def _list(self, least: BoundMinimum, item: int, threshold: float, rivals: IntArray) -> bool:
+    def _list(self, least: BoundMinimum, item: int, threshold: float, part: Part) -> bool:
         """Run every string of an item on which the linear bound is negative, unless too many."""
-        if not least.finite[item]:
+        if not least.finite[item] or part.count > self._listable:
             return False
         negative = least.negative(item)
         # again, for these columns: `least` keeps no paths
@@ -304,10 +335,11 @@ class Search:
         for index, column in enumerate(negative):
             paths = enumerate_below(swept, index, float(least.threshold[column]), self.most_listed)
             if paths is None:
+                self._listable = min(self._listable, part.count / _FEWER)
                 return False
             if len(paths):
                 self.stats["listed"] += len(paths)
-                lower = min(lower, self._run_all(paths, rivals))
+                lower = min(lower, self._run_all(paths, part.rivals))
         self._close(lower)
         return True
 
@@ -334,15 +366,21 @@ class Search:
         assert paths is not None
         self._close(self._run_all(paths, part.rivals))
 
-    def _split(self, part: Part, region: Region, item: int) -> None:
-        live = live_emissions(self.graph, part.group, part.allowed)
-        halves = self.brancher.halves(live, region.pull(item))
-        if halves is None:
-            self._list_all(part)
+    def _split(self, parts: Sequence[Part], region: Region, items: Sequence[int]) -> None:
+        """Cut parts in two, each seen as an item of a region; what cannot be cut is listed."""
+        halved: list[tuple[Part, BoolArray]] = []
+        for part, item in zip(parts, items, strict=True):
+            live = live_emissions(self.graph, part.group, part.allowed)
+            halves = self.brancher.halves(live, region.pull(item))
+            if halves is None:
+                self._list_all(part)
+            else:
+                halved += [(part, half) for half in halves]
+        if not halved:
             return
-        groups = np.full(2, part.group)
-        counts = count_paths(self.graph, groups, np.stack(halves, axis=1))
-        for allowed, count in zip(halves, counts.tolist(), strict=True):
+        groups = np.array([part.group for part, _ in halved])
+        counts = count_paths(self.graph, groups, np.stack([half for _, half in halved], axis=1))
+        for (part, allowed), count in zip(halved, counts.tolist(), strict=True):
             if count:  # empty ones need nothing
                 # heaps compare numbers where bounds are equal: older parts first
                 number = next(self._numbers)
