@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,9 @@ import torch
 
 from tl_dyck import build_model, certify_language, construct, get_config, load_task
 from tl_dyck.ablation import FinetuneConfig
-from tl_dyck.judge import Suite, methods
+from tl_dyck.judge import SUITES, Suite, cases, methods
+from tl_dyck.judge.isolation import SealedCase
+from tl_dyck.judge.public import shipped
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.hooked.installed import MAJOR
 from tl_dyck.studies import Measurement, StudyConfig
@@ -80,6 +83,15 @@ def _tables(printed):
 def test_does_faithfulness_rank(run, tmp_path, monkeypatch):
     """All heads are perfectly faithful and find nothing; the oracle finds all."""
     few = ["zero-ablation", "path-patching", "ov-norm", "sharpness", "copying", "parser", "sizes"]
+    file, make = shipped(SUITES["quick"]), cases.sealed_case
+    trained = next(name for name in file.suite.cases() if name[0] == "trained")
+
+    def made(kind, seed):
+        return file.sealed(*trained) if kind == "trained" else make(kind, seed)
+
+    copy = SealedCase.copy
+    monkeypatch.setattr(cases, "sealed_case", made)
+    monkeypatch.setattr(SealedCase, "copy", lambda self: replace(copy(self), length=4))
     monkeypatch.setattr("tl_dyck.judge.Suite", partial(Suite, first_seed=0))
     monkeypatch.setattr(methods, "names", lambda: few)
     printed = run("does_faithfulness_rank.py", 1, tmp_path, 100)
@@ -106,8 +118,9 @@ def test_does_faithfulness_rank(run, tmp_path, monkeypatch):
 def test_minimal_circuits(run, tmp_path, monkeypatch):
     """By means the circuits are as with means; who needs no more heads has changed nothing."""
     quick = {"edge-integrated-gradients": "edge-attribution", "activation-patching": "sharpness"}
-    get = methods.get
+    get, copy = methods.get, SealedCase.copy
     monkeypatch.setattr(methods, "get", lambda name: get(quick.get(name, name)))
+    monkeypatch.setattr(SealedCase, "copy", lambda self: replace(copy(self), length=4))
     printed = run("minimal_circuits.py", 1, tmp_path)
     assert (tmp_path / "table.md").read_text(encoding="utf-8") in printed
     least, of_methods = _tables(printed)
