@@ -16,9 +16,8 @@ import torch
 
 from tl_dyck import build_model, certify_language, construct, get_config, load_task
 from tl_dyck.ablation import FinetuneConfig
-from tl_dyck.judge import SUITES, Suite, cases, methods
+from tl_dyck.judge import Suite, methods
 from tl_dyck.judge.isolation import SealedCase
-from tl_dyck.judge.public import shipped
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.hooked.installed import MAJOR
 from tl_dyck.studies import Measurement, StudyConfig
@@ -47,6 +46,18 @@ def run(tmp_path, monkeypatch, capsys):
         return capsys.readouterr().out
 
     return go
+
+
+@pytest.fixture
+def short_strings(monkeypatch):
+    """Of judged models fewer strings are enumerated."""
+    copy, length = SealedCase.copy, 4
+
+    def shorter(self):
+        case = copy(self)
+        return replace(case, length=length, tokens=case.tokens[:, : 1 + length])
+
+    monkeypatch.setattr(SealedCase, "copy", shorter)
 
 
 def test_train_and_look(run, tmp_path):
@@ -80,18 +91,9 @@ def _tables(printed):
     return found
 
 
-def test_does_faithfulness_rank(run, tmp_path, monkeypatch):
+def test_does_faithfulness_rank(run, short_strings, tmp_path, monkeypatch):
     """All heads are perfectly faithful and find nothing; the oracle finds all."""
     few = ["zero-ablation", "path-patching", "ov-norm", "sharpness", "copying", "parser", "sizes"]
-    file, make = shipped(SUITES["quick"]), cases.sealed_case
-    trained = next(name for name in file.suite.cases() if name[0] == "trained")
-
-    def made(kind, seed):
-        return file.sealed(*trained) if kind == "trained" else make(kind, seed)
-
-    copy = SealedCase.copy
-    monkeypatch.setattr(cases, "sealed_case", made)
-    monkeypatch.setattr(SealedCase, "copy", lambda self: replace(copy(self), length=4))
     monkeypatch.setattr("tl_dyck.judge.Suite", partial(Suite, first_seed=0))
     monkeypatch.setattr(methods, "names", lambda: few)
     printed = run("does_faithfulness_rank.py", 1, tmp_path, 100)
@@ -115,12 +117,11 @@ def test_does_faithfulness_rank(run, tmp_path, monkeypatch):
     assert float(rows["greedy for the metric itself"]["CPR"]) >= float(rows["random order"]["CPR"])
 
 
-def test_minimal_circuits(run, tmp_path, monkeypatch):
+def test_minimal_circuits(run, short_strings, tmp_path, monkeypatch):
     """By means the circuits are as with means; who needs no more heads has changed nothing."""
     quick = {"edge-integrated-gradients": "edge-attribution", "activation-patching": "sharpness"}
-    get, copy = methods.get, SealedCase.copy
+    get = methods.get
     monkeypatch.setattr(methods, "get", lambda name: get(quick.get(name, name)))
-    monkeypatch.setattr(SealedCase, "copy", lambda self: replace(copy(self), length=4))
     printed = run("minimal_circuits.py", 1, tmp_path)
     assert (tmp_path / "table.md").read_text(encoding="utf-8") in printed
     least, of_methods = _tables(printed)
