@@ -7,14 +7,13 @@ commands stop where they would hand out their runs.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.hostile.test_command_line import call
-from tests.test_cli import COMMAND, flat
+from tests.test_cli import commands, flat
 from tl_dyck.kit.errors import is_refusal
 from tl_dyck.kit.screen import visible
 from tl_dyck.runs import SweepError
@@ -78,17 +77,12 @@ def without(words: list[str], option: Any) -> list[str]:
     ]
 
 
-def options(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """What takes a value, of every command."""
-    for each in command.params:
-        if not getattr(each, "is_flag", False):
-            yield path, each
-    for name, under in getattr(command, "commands", {}).items():
-        yield from options(under, f"{path} {name}".strip())
-
-
+#: What takes a value, of every command.
 OPTIONS = {
-    f"{path} {max(each.opts, key=len)}".strip(): (path, each) for path, each in options(COMMAND)
+    f"{path} {max(each.opts, key=len)}".strip(): (path, each)
+    for path, command in ((" ".join(words), command) for words, command in commands())
+    for each in command.params
+    if not getattr(each, "is_flag", False)
 }
 
 
