@@ -8,8 +8,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -33,6 +35,15 @@ UNDER = [f"sweep {name}" for name in ("run", "resume", "status", "results", "rep
 
 #: Built once: that takes longer than most commands.
 COMMAND = get_command(app)
+
+
+def commands(
+    command: Any = COMMAND, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group, by its words."""
+    yield path, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands(each, (*path, name))
 
 
 def call(first: object, *words: object) -> Result:

@@ -24,7 +24,7 @@ else:
 import tl_dyck
 import tl_dyck.tasks
 from tests.patience import PATIENCE
-from tests.test_cli import COMMAND, call, flat, runs  # noqa: F401
+from tests.test_cli import call, commands, flat, runs  # noqa: F401
 from tl_dyck import construct, load_task, save_model
 from tl_dyck.cli.answers import end_with
 from tl_dyck.kit.errors import DyckError, is_refusal
@@ -66,12 +66,7 @@ def test_what_values_are_in_json():
 
 
 def test_every_command_has_it():
-    def leaves(command: Any) -> list[Any]:
-        return [
-            leaf for each in getattr(command, "commands", {}).values() for leaf in leaves(each)
-        ] or [command]
-
-    found = leaves(COMMAND)
+    found = [command for _, command in commands() if not getattr(command, "commands", None)]
     assert len(found) == 23
     for command in found:
         assert "--json" in [name for each in command.params for name in each.opts], command.name

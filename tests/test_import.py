@@ -23,24 +23,28 @@ HEAVY = (
 )
 
 
-def loaded_by(code: str) -> set[str]:
-    """Which heavy libraries, and of our packages, a fresh interpreter has loaded after `code`."""
-    report = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+def loaded_by(*steps: str) -> list[set[str]]:
+    """Which heavy libraries, and of our packages, an interpreter has loaded after each step."""
+    report = "\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))\n"
     run = subprocess.run(
-        [sys.executable, "-c", report], capture_output=True, text=True, timeout=PATIENCE
-    )
+        [sys.executable, "-c", report.join([*steps, ""])],
+        capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    (line,) = run.stdout.splitlines()  # and nothing else
+    lines = run.stdout.splitlines()
+    assert len(lines) == len(steps)  # and nothing else
     assert run.stderr == ""
-    modules = json.loads(line)
-    return {name for name in modules if name in HEAVY or name.startswith("tl_dyck")}
+    return [
+        {name for name in json.loads(line) if name in HEAVY or name.startswith("tl_dyck")}
+        for line in lines
+    ]
 
 
 def test_import_loads_nothing_but_itself_and_prints_nothing() -> None:
     """What is not loaded yet is offered to tab completion."""
     code = "import tl_dyck; tl_dyck.__all__; tl_dyck.__version__\n"
     code += "assert {*tl_dyck.__all__, *tl_dyck._ORIGINS} <= {*dir(tl_dyck)}, dir(tl_dyck)"
-    assert loaded_by(code) == {"tl_dyck"}
+    assert loaded_by(code) == [{"tl_dyck"}]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +58,8 @@ def test_listing_plugs_loads_none(code: str) -> None:
     kit = ("annotations", "arguments", "check", "errors", "modes", "processes", "registry")
     known = {"tl_dyck", "tl_dyck.kit", "tl_dyck.probes", "tl_dyck.kit.visible"}
     known |= {f"tl_dyck.kit.{part}" for part in kit}
-    assert loaded_by(code) <= known
+    (loaded,) = loaded_by(code)
+    assert loaded <= known
 
 
 def test_loads_without_transformer_lens() -> None:
@@ -76,60 +81,54 @@ def test_loads_without_transformer_lens() -> None:
         code += (
             f"\nassert not {{'transformer_lens', 'tl_dyck.models'}} & {{*sys.modules}}, '{part}'"
         )
-    loaded = loaded_by(code)
+    (loaded,) = loaded_by(code)
     assert {f"tl_dyck.{part}" for part in parts} <= loaded
     assert not [name for name in loaded if name.startswith("tl_dyck_hooks.tasks")]  # nor examples
 
 
-def test_a_model_is_built_without_what_only_pages_and_statistics_need() -> None:
-    """TransformerLens loads pandas, pyarrow and datasets; 3 loads its bridges, and with them scipy.
-
-    Those of 4 are its adapters of all architectures: more than all of torch.
-    """
-    code = (
-        "import warnings\nwarnings.simplefilter('ignore')\nimport tl_dyck\n"
-        "task = tl_dyck.load_task('dyck-2-4')\n"
-        "tl_dyck.build_model(tl_dyck.get_config('gpt', task))('[()]')"
-    )
-    code += "\nfrom tl_dyck import frozen_importance, head_truths, judge, probes, widgets"
-    bridges = {"transformer_lens.model_bridge", "scipy"} if installed.MAJOR >= 4 else set()
-    assert loaded_by(code) & ({"plotly", "circuitsvis"} | bridges) == set()
-
-
-def loaded_by_commands(*lines: str) -> set[str]:
-    """Which modules a fresh interpreter has loaded after it has carried out these commands."""
+def commands(*lines: str) -> str:
+    """Code that carries out these commands."""
     said = "with redirect_stdout(StringIO()), redirect_stderr(StringIO()), suppress(SystemExit): "
     code = "from contextlib import redirect_stderr, redirect_stdout, suppress\n"
     code += "from io import StringIO\n"
     code += "import warnings\nwarnings.simplefilter('ignore')\nfrom tl_dyck.cli import app\n"
-    return loaded_by(code + "\n".join(f"{said}app({shlex.split(line)!r})" for line in lines))
+    return code + "\n".join(f"{said}app({shlex.split(line)!r})" for line in lines)
 
 
 def test_helps_of_all_commands_load_nothing_heavy() -> None:
     from tests.test_cli import COMMANDS, UNDER
 
-    loaded = loaded_by_commands(*(f"{command} --help" for command in ("", *COMMANDS, *UNDER)))
+    helps = commands(*(f"{command} --help" for command in ("", *COMMANDS, *UNDER)))
+    (loaded,) = loaded_by(helps)
     assert loaded.isdisjoint(HEAVY)
     assert "tl_dyck.cli.judge" in loaded
 
 
-def test_tasks_are_listed_without_models() -> None:
-    """Languages are on torch, which takes a second; TransformerLens would take two to five more."""
-    loaded = loaded_by_commands("tasks")
-    assert loaded.isdisjoint({*HEAVY, "tl_dyck.models"} - {"torch", "numpy"})
-    assert "torch" in loaded
+def test_models_are_loaded_late_and_what_judges_and_reports_later() -> None:
+    """Of tasks, of a dry run and of a model; one process after the other would import the same.
 
-
-def test_a_dry_run_loads_what_checks_its_points_and_no_more() -> None:
-    """Fields of a model are those of TransformerLens' class, so it is loaded, and it is the floor.
-
-    Nothing that draws, judges or reports is.
+    Languages are on torch, which takes a second; TransformerLens would take two to five more. It
+    loads pandas, pyarrow and datasets; 3 loads its bridges, and with them scipy. Those of 4 are its
+    adapters of all architectures: more than all of torch.
     """
     file = Path(__file__).parents[1] / "demos" / "sweep.yaml"
-    loaded = loaded_by_commands(f"sweep {shlex.quote(str(file))} --dry-run")
-    bridges = {"transformer_lens.model_bridge", "scipy"} if installed.MAJOR >= 4 else set()
-    assert loaded.isdisjoint({"plotly", "circuitsvis", "tl_dyck.report", "tl_dyck.judge"} | bridges)
-    assert "tl_dyck.studies.measurement" in loaded
+    model = (
+        "import tl_dyck\ntask = tl_dyck.load_task('dyck-2-4')\n"
+        "tl_dyck.build_model(tl_dyck.get_config('gpt', task))('[()]')"
+        "\nfrom tl_dyck import frozen_importance, head_truths, judge, probes, widgets"
+    )
+    tasks, points, built = loaded_by(
+        commands("tasks"), commands(f"sweep {shlex.quote(str(file))} --dry-run"), model
+    )
+    assert tasks.isdisjoint({*HEAVY, "tl_dyck.models"} - {"torch", "numpy"})
+    assert "torch" in tasks
+    # fields of a model are those of TransformerLens' class, so it is loaded, and it is the floor
+    late = {"plotly", "circuitsvis"}
+    late |= {"transformer_lens.model_bridge", "scipy"} if installed.MAJOR >= 4 else set()
+    assert points.isdisjoint({"tl_dyck.report", "tl_dyck.judge"} | late)
+    assert "tl_dyck.studies.measurement" in points
+    assert "tl_dyck.judge" in built
+    assert built.isdisjoint(late)
 
 
 def test_sweeps_are_read_counted_and_copied_without_torch(tmp_path: Path) -> None:
@@ -143,13 +142,13 @@ def test_sweeps_are_read_counted_and_copied_without_torch(tmp_path: Path) -> Non
     made += f"sweep = Sweep(experiment='train').to_dict()\nfolder = {str(tmp_path / 'one')!r}\n"
     made += "Store.create(folder, sweep, ('a-point',))\nimport tl_dyck.runs\n"
     made += "assert {*tl_dyck.runs.__all__} <= {*dir(tl_dyck.runs)}"
-    loaded = loaded_by(made)
     place = shlex.quote(str(tmp_path))
-    loaded |= loaded_by_commands(
+    carried_out = commands(
         *(f"sweep {place}/{file}.yaml --dry-run" for file in ("typo", "unknown")),
         *(f"sweep {verb} {place}/one" for verb in ("status", "results")),
         f"sweep merge {place}/two {place}/one",
     )
+    _, loaded = loaded_by(made, carried_out)
     assert (tmp_path / "two" / "sweep.json").exists()  # that is, no command was refused
     assert loaded.isdisjoint({*HEAVY, "tl_dyck.models"} - {"numpy", "pandas", "pyarrow", "scipy"})
     assert {"tl_dyck.runs.merge", "tl_dyck.runs.status", "pandas"} <= loaded

@@ -320,19 +320,17 @@ def script(path: Path, text: str) -> Path:
     return path
 
 
+def ran(*command: str | Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
+
+
 @pytest.mark.once
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 class TestScripts:
     def run(self, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": os.environ["PATH"], **more}
-        return subprocess.run(
-            ["bash", *words],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
+        return ran("bash", *words, environment={"PATH": os.environ["PATH"], **more})
 
     SHOW = 'echo "$ATEN_CPU_CAPABILITY,$MKL_CBWR,$TL_DYCK_TEST_THREADS,$OMP_NUM_THREADS"'
 
@@ -389,14 +387,7 @@ class TestMakefile:
     def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         # Not as a child of the make that may be running these tests.
         alone = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-        return subprocess.run(
-            ["make", *arguments],
-            cwd=ROOT,
-            env=alone,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
+        return ran("make", *arguments, environment=alone)
 
     def test_help_lists_every_target(self) -> None:
         text = (ROOT / "Makefile").read_text(encoding="utf-8")

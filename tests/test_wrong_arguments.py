@@ -17,7 +17,6 @@ import torch
 
 from tests import wrong_arguments
 from tests.arguments import __main__ as arguments
-from tests.arguments import commands
 from tests.arguments.public import names, public
 from tests.patience import PATIENCE
 from tl_dyck.kit.arguments import checked
@@ -67,10 +66,6 @@ def test_whatever_is_wrong_for_a_parameter_is_refused_in_one_line(part: int) -> 
 
 def test_integers_of_every_kind_are_taken_and_nothing_else() -> None:
     assert said_by(wrong_arguments) == "done\n"
-
-
-def test_whatever_is_wrong_for_an_option_is_refused_in_one_line() -> None:
-    assert said_by(commands) == "done\n"
 
 
 def test_every_public_function_is_tried() -> None:

@@ -90,8 +90,8 @@ def test_which_heads_matter(
     """What is said below holds however little is trained."""
     monkeypatch.chdir(tmp_path)
     smaller = {
-        "TrainConfig(steps=300)": "TrainConfig(steps=60)",
-        "n=100, finetune": "n=30, finetune",
+        "TrainConfig(steps=300)": "TrainConfig(steps=20)",
+        "n=100, finetune": "n=20, finetune",
         "task.sample(200": "task.sample(50",
     }
     _, decoy, frozen, path, tables, answers = execute("which_heads_matter.ipynb", capsys, smaller)

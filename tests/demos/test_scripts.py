@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import torch
 from tl_dyck import build_model, certify_language, construct, get_config, load_task
 from tl_dyck.ablation import FinetuneConfig
 from tl_dyck.judge import Suite, methods
+from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.hooked.installed import MAJOR
 from tl_dyck.studies import Measurement, StudyConfig
@@ -44,6 +46,18 @@ def run(tmp_path, monkeypatch, capsys):
         return capsys.readouterr().out
 
     return go
+
+
+@pytest.fixture
+def short_strings(monkeypatch):
+    """Of judged models fewer strings are enumerated."""
+    copy, length = SealedCase.copy, 4
+
+    def shorter(self):
+        case = copy(self)
+        return replace(case, length=length, tokens=case.tokens[:, : 1 + length])
+
+    monkeypatch.setattr(SealedCase, "copy", shorter)
 
 
 def test_train_and_look(run, tmp_path):
@@ -77,7 +91,7 @@ def _tables(printed):
     return found
 
 
-def test_does_faithfulness_rank(run, tmp_path, monkeypatch):
+def test_does_faithfulness_rank(run, short_strings, tmp_path, monkeypatch):
     """All heads are perfectly faithful and find nothing; the oracle finds all."""
     few = ["zero-ablation", "path-patching", "ov-norm", "sharpness", "copying", "parser", "sizes"]
     monkeypatch.setattr("tl_dyck.judge.Suite", partial(Suite, first_seed=0))
@@ -103,7 +117,7 @@ def test_does_faithfulness_rank(run, tmp_path, monkeypatch):
     assert float(rows["greedy for the metric itself"]["CPR"]) >= float(rows["random order"]["CPR"])
 
 
-def test_minimal_circuits(run, tmp_path, monkeypatch):
+def test_minimal_circuits(run, short_strings, tmp_path, monkeypatch):
     """By means the circuits are as with means; who needs no more heads has changed nothing."""
     quick = {"edge-integrated-gradients": "edge-attribution", "activation-patching": "sharpness"}
     get = methods.get

@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.test_cli import COMMAND, call
+from tests.test_cli import call, commands
 from tl_dyck import construct, prove_language, save_model
 from tl_dyck.cli.answers import Command
 from tl_dyck.judge import SUITES
@@ -129,14 +128,7 @@ RUN = {
 # --- what there is --------------------------------------------------------------------------------
 
 
-def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command and group, by its words."""
-    yield path, command
-    for name, each in getattr(command, "commands", {}).items():
-        yield from commands(each, (*path, name))
-
-
-COMMANDS = dict(commands(COMMAND))
+COMMANDS = dict(commands())
 
 
 def example(line: str) -> str:

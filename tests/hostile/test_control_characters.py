@@ -13,9 +13,11 @@ import hashlib
 import io
 import json
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -262,10 +264,23 @@ MORE: dict[str, tuple[Callable[[Path], None], str, Callable[[Path], Any]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path], None]], Path]:
+    """A folder that somebody makes, made once; copy it."""
+
+    @cache
+    def folder(make: Callable[[Path], None]) -> Path:
+        place = tmp_path_factory.mktemp("made")
+        make(place)
+        return place
+
+    return folder
+
+
 @pytest.mark.parametrize("made", MORE)
-def test_what_other_files_say_is_shown_harmlessly(made: str, tmp_path: Path) -> None:
+def test_what_other_files_say_is_shown_harmlessly(made: str, once: Any, tmp_path: Path) -> None:
     make, files, read = MORE[made]
-    make(tmp_path)
+    shutil.copytree(once(make), tmp_path, dirs_exist_ok=True)
     if made != "arena":  # whose sizes are none of ARENA's
         assert said_of(read, tmp_path)[0] == "read"
     seen = {"read": 0, "refused": 0}

@@ -7,23 +7,20 @@ commands stop where they would hand out their runs.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import tl_dyck.judge.run
-import tl_dyck.studies.reproduction
-import tl_dyck_text.training
 from tests.hostile.test_command_line import call
-from tests.test_cli import COMMAND, flat
+from tests.test_cli import commands, flat
+from tl_dyck.kit.errors import is_refusal
 from tl_dyck.kit.screen import visible
-from tl_dyck.runs import SweepError, execute
+from tl_dyck.runs import SweepError
 
 HUGE = "9" * 30
-VALUES = ("", "nan", "-1", "1e9", "x", HUGE, "no/such/path", "corpus")
-NUMBERS = {"N", "S", "X", "LIST"}  # metavars for which "nan" and "1e9" are more than words
+VALUES = ("", "nan", "-1", "0", "1e9", "x", HUGE, "no/such/path", "corpus", "[", "1,,2", "=")
+VALUES += ("a\x1b[0m\u2028b",)
 
 #: By the metavar of an option: what is no integer, no number, none of a list of them.
 REFUSED = {
@@ -31,6 +28,13 @@ REFUSED = {
     **dict.fromkeys(("S", "X"), ("", "nan", "x")),
     "LIST": ("", "nan", "-1", "1e9", "x", HUGE),
 }
+
+#: Where the work begins that takes more than a moment.
+BEGINS = (
+    *("tl_dyck.runs.execute.open_workers", "tl_dyck.studies.reproduction.run_sweep"),
+    *("tl_dyck.judge.run.run_sweep", "tl_dyck.judge.public.run_sweep"),
+    *("tl_dyck.training.train", "tl_dyck.training.train_seeds", "tl_dyck_text.training.train_text"),
+)
 
 #: A good call of each command: its arguments by name, and the options that keep it small. What is
 #: tried takes the place of the argument or option.
@@ -73,23 +77,25 @@ def without(words: list[str], option: Any) -> list[str]:
     ]
 
 
-def options(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """What takes a value, of every command."""
-    for each in command.params:
-        if not getattr(each, "is_flag", False):
-            yield path, each
-    for name, under in getattr(command, "commands", {}).items():
-        yield from options(under, f"{path} {name}".strip())
-
-
+#: What takes a value, of every command.
 OPTIONS = {
-    f"{path} {max(each.opts, key=len)}".strip(): (path, each) for path, each in options(COMMAND)
+    f"{path} {max(each.opts, key=len)}".strip(): (path, each)
+    for path, command in ((" ".join(words), command) for words, command in commands())
+    for each in command.params
+    if not getattr(each, "is_flag", False)
 }
 
 
 def test_there_are_options_of_every_command():
     assert len(OPTIONS) > 120
     assert {path for path, _ in OPTIONS.values()} <= set(CALLS)
+
+
+def is_refused(end: BaseException | None) -> bool:
+    """Whether an end is one, or what lies behind it refuses a value and is no bug."""
+    cause = end and (end.__cause__ or end.__context__)
+    of_the_command_line = type(cause).__module__.partition(".")[0] in ("typer", "click")
+    return not isinstance(cause, Exception) or of_the_command_line or is_refusal(cause)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -102,15 +108,11 @@ def test_no_value_ends_in_a_traceback(
     for each in place.iterdir():
         (tmp_path / each.name).symlink_to(each)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(execute, "open_workers", begin)
-    for checks_for_seconds in (tl_dyck.studies.reproduction, tl_dyck.judge.run):
-        monkeypatch.setattr(checks_for_seconds, "run_sweep", begin)
-    monkeypatch.setattr(tl_dyck_text.training, "train_text", begin)
+    for work in BEGINS:
+        monkeypatch.setattr(work, begin)
     path, option = OPTIONS[name]
     arguments, small = CALLS[path]
-    numeric = str(option.metavar) in NUMBERS
-    values = VALUES if numeric else ("", "-1", HUGE, "no/such/path", "corpus")
-    for value in values if option.name != "jobs" else VALUES[:5]:  # how many is workers' to say
+    for value in VALUES:
         given = {**arguments, option.name: value}
         if option.param_type_name == "option":
             others = without(shlex.split(small), option)
@@ -122,6 +124,8 @@ def test_no_value_ends_in_a_traceback(
         assert done.exit_code in (0, 1, 2, 3), tried
         assert done.exception is None or isinstance(done.exception, SystemExit), tried
         assert "Traceback" not in done.output, tried
+        assert sum(line.startswith("Error") for line in done.output.splitlines()) <= 1, tried
+        assert is_refused(done.exception), tried
         if done.exit_code == 2 and "Usage:" not in done.stderr:
             assert done.stderr.startswith("Error: "), tried
             assert len(done.stderr.splitlines()) == 1, tried

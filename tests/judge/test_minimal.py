@@ -1,4 +1,4 @@
-"""Minimal circuits, held to every subset of heads on one string at a time, by hooks of our own."""
+"""Minimal circuits, held to every subset of heads on every string, by hooks of our own."""
 
 from __future__ import annotations
 
@@ -48,65 +48,55 @@ def set_head(z: torch.Tensor, hook: Any, head: int, to: Any) -> torch.Tensor:
 
 
 class ByHand:
-    """Each prefix by itself, with hooks that set one head at a time."""
+    """Every string, with hooks that set one head at a time."""
 
     def __init__(self, model: Any, task: Any, n: int, instead: str) -> None:
-        self.model, self.k = model, task.n_types
+        self.model, self.k, self.instead = model, task.n_types, instead
         rows = strings(task.n_types, task.max_depth, n)
-        self.right = right_brackets(rows)
-        weight = task.distribution.log_prob(torch.tensor(rows), mode="prefix").exp().tolist()
-        self.rows, self.weight, self.instead = rows, weight, instead
+        self.rows, self.right = torch.tensor(rows), torch.tensor(right_brackets(rows))
+        self.weight = task.distribution.log_prob(self.rows, mode="prefix").exp()
         self.heads = [(i, j) for i in range(model.cfg.n_layers) for j in range(model.cfg.n_heads)]
-        self.whole: dict[tuple[int, ...], Any] = {}
-        total, n_cells = dict.fromkeys(self.heads, 0.0), 0.0
-        for row, chance in zip(rows.tolist(), weight, strict=True):
-            logits, cache = model.run_with_cache(torch.tensor([row]))
-            for end in range(len(row)):
-                self.whole[tuple(row[: end + 1])] = logits[0, end]
-                n_cells += chance
-                for layer, head in self.heads:
-                    z = cache[f"blocks.{layer}.attn.hook_z"][0, end, head]
-                    total[layer, head] = total[layer, head] + chance * z
-        self.means = {head: z / n_cells for head, z in total.items()}
+        alone = [model.run_with_cache(row[None]) for row in self.rows]
+        self.whole = torch.cat([logits for logits, _ in alone])
+        self.other = model.run_with_cache(torch.tensor(exchanged(rows, self.k)))[1]
+        self.means = {}
+        for layer, head in self.heads:
+            z = torch.cat(
+                [cache[f"blocks.{layer}.attn.hook_z"][..., head, :] for _, cache in alone]
+            )
+            share = self.weight / self.weight.sum() / z.shape[1]
+            self.means[layer, head] = torch.einsum("r,rpd->d", share, z)
 
-    def put(self, row: Sequence[int], layer: int, head: int) -> Any:
+    def put(self, layer: int, head: int) -> Any:
         if self.instead == "zero":
             return 0.0
         if self.instead == "mean":
             return self.means[layer, head]
-        other = torch.tensor(exchanged(torch.tensor([row]).numpy(), self.k))
-        return self.model.run_with_cache(other)[1][f"blocks.{layer}.attn.hook_z"][0, :, head]
+        return self.other[f"blocks.{layer}.attn.hook_z"][:, :, head]
 
     def changed(self, circuit: Collection[Head], claim: str) -> tuple[list[tuple[int, ...]], float]:
         """The prefixes with another answer, and their share."""
-        found, lost, asked = set(), 0.0, 0.0
-        closing = list(range(1, 2 * self.k, 2))
-        for row, chance, right in zip(self.rows.tolist(), self.weight, self.right, strict=True):
-            hooks = []
-            for layer, head in self.heads:
-                if (layer, head) not in circuit:
-                    put = partial(set_head, head=head, to=self.put(row, layer, head))
-                    hooks.append((f"blocks.{layer}.attn.hook_z", put))
-            logits = self.model.run_with_hooks(torch.tensor([row]), fwd_hooks=hooks)[0]
-            for end in range(len(row)):
-                if right[end] < 0:
-                    continue
-                asked += chance
-                prefix = tuple(row[: end + 1])
-                before, after = self.whole[prefix], logits[end]
-                if claim == "agree":
-                    other = best(before[closing]) != best(after[closing])
-                else:
-                    other = best(before) == [right[end]] != best(after)
-                if other:
-                    found.add(prefix)
-                    lost += chance
-        return sorted(found, key=len), lost / asked
+        hooks = []
+        for layer, head in self.heads:
+            if (layer, head) not in circuit:
+                put = partial(set_head, head=head, to=self.put(layer, head))
+                hooks.append((f"blocks.{layer}.attn.hook_z", put))
+        logits = self.model.run_with_hooks(self.rows, fwd_hooks=hooks)
+        if claim == "agree":
+            closing = slice(1, 2 * self.k, 2)
+            other = (best(self.whole[..., closing]) != best(logits[..., closing])).any(-1)
+        else:
+            right = torch.arange(logits.shape[-1]) == self.right[..., None]
+            other = (best(self.whole) == right).all(-1) & (best(logits) != right).any(-1)
+        weight = self.weight[:, None] * (self.right >= 0)
+        lost = [(row, end) for row, end in (other & (weight > 0)).nonzero().tolist()]
+        found = {tuple(self.rows[row, : end + 1].tolist()) for row, end in lost}
+        return sorted(found, key=len), float((weight * other).sum() / weight.sum())
 
 
-def best(logits: torch.Tensor) -> list[int]:
-    """All that are largest, up to rounding."""
-    return (logits > logits.max() - 1e-9).nonzero().flatten().tolist()
+def best(logits: torch.Tensor) -> torch.Tensor:
+    """Which are largest, up to rounding."""
+    return logits > logits.max(-1, keepdim=True).values - 1e-9
 
 
 def subsets(heads: Sequence[Head]) -> list[tuple[Head, ...]]:
@@ -256,7 +246,7 @@ def test_automata_are_asked_where_they_ask() -> None:
                     off = partial(set_head, head=head, to=0.0)
                     hooks.append((f"blocks.{layer}.attn.hook_z", off))
             after = exact.run_with_hooks(tokens, fwd_hooks=hooks)[0, -1]
-            differ += best(exact(tokens)[0, -1]) != best(after)
+            differ += bool((best(exact(tokens)[0, -1]) != best(after)).any())
         assert answers.share(circuit) == pytest.approx(differ / 25)
         assert answers.is_faithful(circuit) == (differ == 0)
     assert answers.is_faithful(found.heads)

@@ -27,7 +27,7 @@ import tl_dyck
 import tl_dyck_hooks
 import tl_dyck_papers
 import tl_dyck_text
-from tests.test_cli import COMMAND, call, flat, typed
+from tests.test_cli import COMMAND, call, commands, flat, typed
 from tests.test_cli_certify import save_words
 from tl_dyck import construct, load_task, register_experiment, save_model
 from tl_dyck.judge import SUITES, Suite, judge_methods
@@ -397,17 +397,10 @@ def test_what_is_said_of_bare_words_is_quoted() -> None:
     assert shlex.split(line) == ["tl-dyck", "sweep", "status", "it's a folder", "3"]
 
 
-def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command and group, by its words."""
-    yield path, command
-    for name, each in getattr(command, "commands", {}).items():
-        yield from commands(each, (*path, name))
-
-
 def with_settings() -> dict[str, str]:
     """Commands that take ``--set``, and the example in their help."""
     found = {}
-    for path, each in commands(COMMAND):
+    for path, each in commands():
         for option in getattr(each, "params", ()):
             said = (
                 re.search(r"Any field of the configuration: (\S+)\. May", option.help or "")
