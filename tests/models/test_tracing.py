@@ -36,10 +36,6 @@ def model(request: pytest.FixtureRequest) -> Any:
 
 
 def exported(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    return torch.export.export(model, (TOKENS,)).module()
-
-
-def of_any_size(model: nn.Module) -> Callable[[Tensor], Tensor]:
     sizes = ({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},)
     return torch.export.export(model, (TOKENS,), dynamic_shapes=sizes).module()
 
@@ -48,7 +44,7 @@ def mapped(model: nn.Module) -> Callable[[Tensor], Tensor]:
     return torch.func.vmap(lambda row: model(row[None])[0])
 
 
-WAYS = [exported, of_any_size, lambda model: make_fx(model)(TOKENS), mapped]
+WAYS = [exported, lambda model: make_fx(model)(TOKENS), mapped]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -276,7 +276,7 @@ def test_what_is_proved_has_no_gaps(name: str, options: dict[str, Any], task: Dy
                 certify_language(model, task, [length], name)
         else:
             assert length in right
-    for lengths in ([0, 1, 2, 3, 4], [1], [3], [1, 3], [2, 3], [0, 1, 3, 4]):
+    for lengths in ([0, 1, 2, 3, 4], [3], [1, 3], [0, 1, 3, 4]):
         found = whole
         if lengths != [0, 1, 2, 3, 4]:
             found = certify_language(model, task, lengths, name, **about)
