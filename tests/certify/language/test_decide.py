@@ -130,9 +130,9 @@ def test_a_family_is_decided_as_by_brute_force(
         monkeypatch.setattr(shells, "_FEW", 0)
         monkeypatch.setattr(shells, "_SMALL", 1)
     model = random_model(family, TASK, seed=1, scale=scale)
-    found = certify_language(model, TASK, 7, name)
+    found = certify_language(model, TASK, 6, name)
     assert (found.stats["boxes"] > 50) is boxes
-    check(found, model, TASK, 7, name)
+    check(found, model, TASK, 6, name)
 
 
 @settings(max_examples=4)
