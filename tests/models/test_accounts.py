@@ -84,7 +84,10 @@ def in_lockstep(model: Any, tokens: Tensor) -> Tensor:
 def bridge(model: Any, tokens: Tensor) -> Tensor:
     only(installed.MAJOR >= 4, "TransformerLens 3 has no such TransformerBridge")
     only(not getattr(model.cfg, "post_embedding_ln", False), "a bridge has no norm there")
-    return as_bridge(model)(tokens)
+    return bridged(model)(tokens)
+
+
+bridged = lru_cache(2)(as_bridge)
 
 
 @lru_cache(2)

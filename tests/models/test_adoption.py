@@ -250,25 +250,24 @@ def test_dead_logits_change_nothing(outputs, predicts, tmp_path):
     assert b.cfg.predicts == predicts
     again = load_model(save_model(b, tmp_path), device="cpu")
     assert again.cfg.predicts == predicts
+    decided, measured = of_all_kinds(a)
     for mine in (b, again):
-        torch.testing.assert_close(mine(TEXT)[..., :4], a(TEXT)[..., :4])
-        assert TASK.closing_accuracy(mine, n=50) == TASK.closing_accuracy(a, n=50)
-        found, wanted = (certify_language(each, TASK, 4) for each in (mine, a))
-        assert (found.status, found.wrong) == (wanted.status, wanted.wrong)
-        found, wanted = (certify_language(export_rnn(each), TASK, 4) for each in (mine, a))
-        assert found.wrong == wanted.wrong
-        for claim in ("total_variation", "kl"):
-            how = {"property": claim, "epsilon": 0.7}
-            assert (
-                certify_language(mine, TASK, 4, **how).wrong
-                == certify_language(a, TASK, 4, **how).wrong
-            )
-        tables = [head_truths(each, TASK, 4).table for each in (mine, a)]
-        torch.testing.assert_close(*(torch.tensor(each.to_numpy()) for each in tables))
-        tables = [measure_heads(each, TASK, modes=("zero",), n=20)[0] for each in (mine, a)]
-        torch.testing.assert_close(
-            *(torch.tensor(each.to_numpy(float)) for each in tables), rtol=1e-4, atol=1e-4
-        )
+        found, numbers = of_all_kinds(mine)
+        assert found == decided
+        torch.testing.assert_close(numbers[:2], measured[:2])
+        torch.testing.assert_close(numbers[2], measured[2], rtol=1e-4, atol=1e-4)
+
+
+def of_all_kinds(model):
+    """What is decided of a model, and what is measured."""
+    certificate = certify_language(model, TASK, 3)
+    decided = [TASK.closing_accuracy(model, n=50), certificate.status, certificate.wrong]
+    decided += [certify_language(export_rnn(model), TASK, 3).wrong]
+    for claim in ("total_variation", "kl"):
+        decided += [certify_language(model, TASK, 3, claim, epsilon=0.7).wrong]
+    tables = head_truths(model, TASK, 3).table, measure_heads(model, TASK, modes=("zero",), n=20)[0]
+    numbers = [torch.tensor(table.to_numpy(float)) for table in tables]
+    return decided, [model(TEXT)[..., :4], *numbers]
 
 
 @pytest.mark.parametrize(

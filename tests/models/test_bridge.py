@@ -31,9 +31,14 @@ needs_4 = pytest.mark.skipif(MAJOR < 4, reason="TransformerLens 3 has no such Tr
 TEXTS = ["[([])]", "(()[])", "[]()[]"]
 
 
-@pytest.fixture(params=list_models())
+@pytest.fixture(scope="module", params=list_models())
 def model(request: Any, random_model: Any) -> Any:
     return random_model(request.param, n_heads=2, d_head=6).eval()
+
+
+@pytest.fixture(scope="module")
+def bridge(model: Any) -> Any:
+    return as_bridge(model)
 
 
 @pytest.mark.skipif(MAJOR >= 4, reason="TransformerLens 4 has it")
@@ -43,8 +48,7 @@ def test_on_3_it_is_refused_with_the_reason(random_model: Any) -> None:
 
 
 @needs_4
-def test_same_logits_and_cache_by_the_same_names(model: Any) -> None:
-    bridge = as_bridge(model)
+def test_same_logits_and_cache_by_the_same_names(model: Any, bridge: Any) -> None:
     torch.testing.assert_close(bridge(TEXTS), model(TEXTS), rtol=1e-12, atol=1e-12)
     _, cache = model.run_with_cache(TEXTS)
     _, bridged = bridge.run_with_cache(TEXTS)
@@ -66,8 +70,8 @@ def test_the_model_stays_as_it_is(name: str) -> None:
 
 
 @needs_4
-def test_heads_are_as_important_through_the_bridge(model: Any) -> None:
-    bridge, tokens = as_bridge(model), model.to_tokens(TEXTS)
+def test_heads_are_as_important_through_the_bridge(model: Any, bridge: Any) -> None:
+    tokens = model.to_tokens(TEXTS)
     for mode in ("zero", "mean", "resample"):
         mine, theirs = (frozen_importance(each, tokens, mode=mode) for each in (model, bridge))
         np.testing.assert_allclose(theirs.per_example, mine.per_example, atol=1e-9)
@@ -79,8 +83,7 @@ def test_heads_are_as_important_through_the_bridge(model: Any) -> None:
 
 
 @needs_4
-def test_probes_read_a_bridge(model: Any) -> None:
-    bridge = as_bridge(model)
+def test_probes_read_a_bridge(model: Any, bridge: Any) -> None:
     data = load_task("dyck-2-4").distribution.sample(
         20, 12, generator=torch.Generator().manual_seed(0)
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from functools import cache
 from typing import Any
 
 import torch
@@ -84,8 +85,12 @@ def possible(row: str, name: str) -> bool:
     return options.keys() <= HookedTransformerConfig.__dataclass_fields__.keys()
 
 
+@cache
 def built(row: str, name: str, dtype: torch.dtype = torch.float64, **more: Any) -> Any:
-    """The model, with random weights, biases and norms too; on TransformerLens 4 a bridge."""
+    """The model, with random weights, biases and norms too; on TransformerLens 4 a bridge.
+
+    Leave it as it is.
+    """
     options = SIZES | ARCHITECTURES[row][name] | more
     model: Any
     if installed.MAJOR >= 4:

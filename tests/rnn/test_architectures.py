@@ -12,7 +12,7 @@ import torch
 
 from tests.cases import draw_normal
 from tests.certify.language.test_automata import brute, check, cumulative_sum
-from tests.certify.oracles import brute_force
+from tests.certify.oracles import brute_force, favouring
 from tests.models.test_foreign import tokenizer
 from tests.rnn.architectures import ARCHITECTURES, built, named
 from tl_dyck import Vocabulary, VocabularyError, accuracy_on, construct, load_task
@@ -33,7 +33,6 @@ from tl_dyck.rnn import (
     RNNConfig,
     RNNConfigError,
     RNNInputError,
-    TwoLayerRNN,
     UnsupportedModelError,
     export_rnn,
     load_rnn,
@@ -50,6 +49,7 @@ EVERY = torch.tensor(list(itertools.product(range(5), repeat=5)))
 EXACTLY = 1e-9 if installed.MAJOR < 4 else 2e-6
 ANY = Substitute({token: tuple(range(5)) for token in range(5)})
 SPACE = PerturbationSpace([(ANY, 1), (Duplicate(), 1)])
+ALWAYS = 30.0  # so large a bias that a logit always wins
 STRINGS = [(0, 1, 2, 3), (4, 2, 2)]
 
 
@@ -90,20 +90,13 @@ def check_edits(model: Any, off: float) -> None:
         assert found.status == ("proved" if least > 0 else "refuted")
         assert found.lower - off <= least <= found.upper + off
         assert found.upper - found.lower < 1e-6
-    sure = certify_edits(lifted(rnn, 0), STRINGS[0], 0, SPACE, always_listed=0)
+    sure = certify_edits(favouring(rnn, 0, ALWAYS), STRINGS[0], 0, SPACE, always_listed=0)
     assert sure.status == "proved"
 
 
 @pytest.mark.parametrize(("row", "name"), DECIDED)
 def test_edits_are_decided_as_by_running_all_of_them(row: str, name: str) -> None:
     check_edits(built(row, name), 1e-5)
-
-
-def lifted(rnn: TwoLayerRNN, target: int) -> TwoLayerRNN:
-    """With so large a bias for one logit that it always wins."""
-    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
-    weights["b_U"][target] += 30
-    return TwoLayerRNN(rnn.config, weights)
 
 
 @pytest.mark.parametrize(("row", "name"), DECIDED)
@@ -114,16 +107,15 @@ def test_a_language_is_decided_as_by_running_it(row: str, name: str) -> None:
     check(certify_language(model, task, lengths), model, task, lengths, off=1e-9 + 10 * EXACTLY)
 
 
-@pytest.mark.parametrize("side", [1e-6, -1e-6])
 @pytest.mark.parametrize(("row", "name"), DECIDED)
-def test_near_ties_fall_on_their_side(row: str, name: str, side: float) -> None:
+def test_near_ties_fall_on_their_side(row: str, name: str) -> None:
     task = dataclasses.replace(cumulative_sum(), answer=lambda total: 1 if total == 0 else None)
     rnn = export_rnn(built(row, name, d_vocab=3))
-    weights = {name: weight.clone() for name, weight in rnn.weights.items()}
-    weights["b_U"][1] += side - brute(rnn, task, 3).min()
-    found = certify_language(TwoLayerRNN(rnn.config, weights), task, [3])
-    assert found.status == ("proved" if side > 0 else "refuted")
-    assert found.margin.high == pytest.approx(side, abs=1e-8)
+    least = brute(rnn, task, 3).min()
+    for side in (1e-6, -1e-6):
+        found = certify_language(favouring(rnn, 1, side - least), task, [3])
+        assert found.status == ("proved" if side > 0 else "refuted")
+        assert found.margin.high == pytest.approx(side, abs=1e-8)
 
 
 def test_capped_logits_are_run_and_not_decided() -> None:
@@ -245,7 +237,7 @@ def test_what_checkers_do_not_know_has_no_proof(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("row", "name"), [("RMSNorm", "RMS"), ("grouped queries", "one group")])
 def test_what_becomes_a_plain_network_has_proofs(row: str, name: str, tmp_path: Path) -> None:
-    rnn = lifted(export_rnn(built(row, name)), 0)
+    rnn = favouring(export_rnn(built(row, name)), 0, ALWAYS)
     proof = prove_edits(rnn, (0, 1, 2), 0, "dup:1")
     (tmp_path / "one.proof").write_bytes(proof.content)
     save_rnn(rnn, tmp_path)

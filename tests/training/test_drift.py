@@ -132,18 +132,20 @@ def test_a_step_descends_it_too(tiny, anywhere):
 def test_it_makes_models_generalise_to_any_length():
     """In all directions it does; along the axis alone it satisfies only what is predicted.
 
-    Seeds 0 to 4 have 0.987 to 1.000 and 0.79 to 0.92, so other CPUs will not differ.
+    This seed has 0.995 and 0.66, seeds 0 to 4 have 0.94 to 0.995 and 0.66 to 0.84, so other CPUs
+    will not differ.
     """
     from tl_dyck import pair_drift, train
 
     task, config = load_task("dyck-2-4"), get_config("minimal-onehot", "dyck-2-4")
     found, predicted = {}, {}
     for anywhere in (True, False):
-        options = TrainConfig(steps=400, target=None, drift_weight=0.03, drift_anywhere=anywhere)
+        options = TrainConfig(steps=300, target=None, drift_weight=0.03, drift_anywhere=anywhere)
         model = train(config, task, seed=1, options=options, progress=False).model
         measured = task.closing_accuracy(partial(lean_logits, model), n=60, long=True)
         found[anywhere] = measured.after_close
         predicted[anywhere] = pair_drift(model).accuracy(450)
+    print("XX", found, predicted)
     assert predicted[True] > 0.999
     assert predicted[False] > 0.9
     assert found[True] > 0.95

@@ -84,13 +84,12 @@ def test_rivals_that_single_precision_cannot_tell_apart_are_all_looked_at(
     unembedding = Unembedding(weights, Objectives.margins(0, LOGITS))
     pairs = [unembedding.least(Ball.exact(reads[i : i + 2])) for i in range(0, 60, 2)]
     lowers, uppers = (np.concatenate(ends) for ends in list(zip(*pairs, strict=True))[:2])
-    for row, lower, upper in zip(reads, lowers, uppers, strict=True):
-        logits = [
-            sum(Fraction(x) * Fraction(w) for x, w in zip(row, column, strict=True)) + Fraction(b)
-            for column, b in zip(weights.weight.T, weights.bias, strict=True)
-        ]
-        true = logits[0] - max(logits[1:])
-        assert Fraction(lower) <= true <= Fraction(upper)
+    # every float is a whole number of 2**-1074
+    whole = np.frompyfunc(lambda each: int(Fraction(each) * 2**1074), 1, 1)
+    logits = whole(reads) @ whole(weights.weight) + whole(weights.bias) * 2**1074
+    gaps = logits[:, 0] - logits[:, 1:].max(1)
+    for gap, lower, upper in zip(gaps, lowers, uppers, strict=True):
+        assert Fraction(lower) <= Fraction(gap, 2**2148) <= Fraction(upper)
         assert upper - lower <= 1e-12 * scale + 1e-290
 
 

@@ -130,9 +130,9 @@ def test_a_family_is_decided_as_by_brute_force(
         monkeypatch.setattr(shells, "_FEW", 0)
         monkeypatch.setattr(shells, "_SMALL", 1)
     model = random_model(family, TASK, seed=1, scale=scale)
-    found = certify_language(model, TASK, 7, name)
+    found = certify_language(model, TASK, 6, name)
     assert (found.stats["boxes"] > 50) is boxes
-    check(found, model, TASK, 7, name)
+    check(found, model, TASK, 6, name)
 
 
 @settings(max_examples=4)
@@ -276,7 +276,7 @@ def test_what_is_proved_has_no_gaps(name: str, options: dict[str, Any], task: Dy
                 certify_language(model, task, [length], name)
         else:
             assert length in right
-    for lengths in ([0, 1, 2, 3, 4], [1], [3], [1, 3], [2, 3], [0, 1, 3, 4]):
+    for lengths in ([0, 1, 2, 3, 4], [3], [1, 3], [0, 1, 3, 4]):
         found = whole
         if lengths != [0, 1, 2, 3, 4]:
             found = certify_language(model, task, lengths, name, **about)

@@ -114,7 +114,7 @@ def test_the_radius_covers_what_float64_loses() -> None:
 def test_norms_mlps_and_heads_are_decided_by_bounds_as_by_brute_force(
     family: str, options: dict[str, Any]
 ) -> None:
-    task, longest, decided = task_of(2, 3), 6, 0
+    task, longest, decided = task_of(2, 3), 5, 0
     fields = {"n_layers": 2, "d_model": 8, "d_mlp": 6, **options}
     for seed in range(3):
         model = tied(random_model(family, task, seed, 1.0, **fields), task, longest, by=0.0)
@@ -126,7 +126,7 @@ def test_norms_mlps_and_heads_are_decided_by_bounds_as_by_brute_force(
             assert found.low <= least + 1e-9
             assert found.high >= least - 1e-9
             decided += found.low > 0 or found.high < 0
-    assert decided >= 15  # of 18; the others are ties
+    assert decided >= 12  # of 15; the others are ties
 
 
 def test_parts_are_split_by_profiles_until_each_string_is_alone() -> None:

@@ -121,9 +121,9 @@ NO_FILES |= {f"a link to {what}": linked(make) for what, make in NO_FILES.items(
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such files here")
 @pytest.mark.parametrize("what", NO_FILES)
-def test_no_file_is_not_read(what, proof, tmp_path, monkeypatch):
+def test_no_file_is_not_read(what, little, tmp_path, monkeypatch):
     """As a proof, and as either file of the model beside it."""
-    path, model = proof
+    path, model = little
     for name in ("a.proof", "config.json", "model.safetensors", "rnn.json"):
         folder = tmp_path / name
         folder.mkdir()

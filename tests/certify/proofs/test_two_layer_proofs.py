@@ -113,7 +113,7 @@ def settle(least: float, *question: Any, **how: Any) -> Proof | None:
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 def test_what_holds_is_proved_and_what_does_not_is_not(kind: int, tmp_path: Path) -> None:
     """The bracket that closes wins or loses by a margin that enumeration has set."""
-    for seed, by in enumerate((1e-2, 1e-6, -1e-6, 1e-9, -1e-9)):
+    for seed, by in enumerate((1e-6, -1e-6, 1e-9, -1e-9)):
         model = a_model(kind, seed)
         least = tie(model, ONE, by)
         assert abs(least - by) < 1e-11
@@ -126,7 +126,7 @@ def test_what_holds_is_proved_and_what_does_not_is_not(kind: int, tmp_path: Path
 def test_claims_of_constructions_are_proved_as_enumeration_says(claim: str) -> None:
     """BOS is made a rival that loses by some margin, or wins."""
     found = set()
-    for seed, by in enumerate((1e-2, 1e-6, -1e-6, 1e-9, -1e-9)):
+    for seed, by in enumerate((1e-6, -1e-6, 1e-9, -1e-9)):
         model = a_construction(seed, (3e-4, 3e-3)[seed % 2])
         least = tie_with_bos(model, TWO, claim, by)
         found.add(settle(least, model, TWO, claim) is not None)
