@@ -211,15 +211,16 @@ def test_answers_may_be_anything(cases, data):
         assert not found.rows["told"].any()
 
 
-#: What an agent that zeroes heads on the strings that it is given would run.
+#: What an agent that zeroes heads on the strings that it is given would run. Of each it looks at the
+#: answer after the whole string: where nothing is open, brackets that may open tie within rounding.
 CODE = """
 import json
 from model import load
 model, asked = load(), json.load(open("questions.json"))
 strings = open("strings.txt").read().split()
-whole = model.run(strings)[0].argmax(-1)
+whole = model.run(strings)[0][:, -1].argmax(-1)
 def breaks(each):
-    cut = model.run(strings, heads={(each["layer"], each["head"]): 0.0})[0].argmax(-1)
+    cut = model.run(strings, heads={(each["layer"], each["head"]): 0.0})[0][:, -1].argmax(-1)
     return 0.95 if (cut != whole).any() else 0.05
 json.dump({"heads": [breaks(each) for each in asked["heads"]]}, open("answers.json", "w"))
 """

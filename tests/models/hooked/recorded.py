@@ -47,7 +47,8 @@ def summary(answer: Any, least: float = 0.0) -> tuple[Any, list[float], list[flo
         if isinstance(value, Tensor):
             said, found = _tensor(value)
             numbers.extend(found)
-            share = max(_OFF[value.dtype], least) if value.dtype in _OFF else 0.0  # integers: exact
+            # whole numbers are exact, but their components are sums of float64
+            share = max(_OFF.get(value.dtype, _OFF[torch.float64]), least)
             allowed.extend([(share, found[0])] * len(found))
             return said
         if isinstance(value, dict):
