@@ -14,7 +14,16 @@ import pytest
 import torch
 from scipy import stats
 
-from tl_dyck.judge import Case, Fact, Judgement, make_case, methods, rank_correlations, score_table
+from tl_dyck.judge import (
+    Case,
+    Fact,
+    Judgement,
+    Question,
+    make_case,
+    methods,
+    rank_correlations,
+    score_table,
+)
 from tl_dyck.judge.across import kendall, spearman
 from tl_dyck.judge.asked import partners, right_answers
 from tl_dyck.judge.case_files import dump_case, read_case
@@ -127,6 +136,63 @@ def test_a_case_of_a_task_is_kept_in_a_file_and_a_string_of_another_is_refused()
     for other in (b"largest", b"missing"):
         with pytest.raises(CorruptFileError, match="holds no case"):
             read_case(data.replace(b'"task":"modular"', b'"task":"%s"' % other), "this")
+
+
+def hidden(model: Any, rows: torch.Tensor, hooks: Sequence[Any] = ()) -> list[torch.Tensor]:
+    """What units of each MLP put out, ``[row · place, unit]``, with some hooks."""
+    found: list[torch.Tensor] = []
+
+    def keep(x: torch.Tensor, hook: Any) -> None:
+        found.append(x.flatten(0, 1).clone())
+
+    keeps = [(f"blocks.{i}.mlp.hook_post", keep) for i in range(model.cfg.n_layers)]
+    with torch.no_grad():
+        model.run_with_hooks(rows, fwd_hooks=[*hooks, *keeps])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "n_layers"), [("largest", 1), ("sign", 2), ("modular", 1), ("copy", 2)]
+)
+def test_units_that_are_shut_change_nothing_and_give_every_head_a_path(
+    name: str, n_layers: int
+) -> None:
+    seed = SEEDS[name][0]
+    plain, shut = (
+        make_case(f"task-{name}", seed, n_heads=2, n_layers=n_layers, shut=each)[0]
+        for each in (False, True)
+    )
+    rows = torch.tensor([[plain.task.language.bos_token, *each] for each in strings(name)])
+    with torch.no_grad():
+        torch.testing.assert_close(shut.model(rows), plain.model(rows), rtol=1e-9, atol=1e-9)
+    n_units = plain.model.cfg.d_mlp
+    assert shut.model.cfg.d_mlp == n_units * 3 // 2
+    changes: list[list[Any]] = [[]]
+    _, other = shut.model.run_with_cache(partners(shut.task, rows))
+    for layer, head in itertools.product(range(n_layers), range(2)):
+        for put in (torch.zeros_like(other["z", layer]), other["z", layer]):
+
+            def change(x: Any, hook: Any, put: Any = put, head: int = head) -> Any:
+                x[:, :, head] = put[:, :, head]
+                return x
+
+            changes.append([(f"blocks.{layer}.attn.hook_z", change)])
+    # (layer, units) that open under no change, of all
+    opened = [
+        torch.stack([(each > 0).any(0) for each in layer]).any(0)
+        for layer in zip(*(hidden(shut.model, rows, hooks) for hooks in changes), strict=True)
+    ]
+    numbers = methods.get("path-norm")
+    asked = [Question("carries", each) for each in itertools.product(range(n_layers), range(2))]
+    alone = [numbers(each, asked[-2:]) for each in (plain, shut)]
+    assert min(alone[0]) == -0.5  # weights say that one head of the last layer is not heard
+    assert min(alone[1]) > -0.5
+    for layer, open_ones in enumerate(opened):
+        assert int((~open_ones).sum()) >= n_units // 2
+        mlp = shut.model.blocks[layer].mlp
+        # not by their bias, nor by how much they read
+        for what in (mlp.b_in, mlp.W_in.norm(dim=0)):
+            assert what[~open_ones].max() > what[open_ones].min(), what
 
 
 # --- correlations ---------------------------------------------------------------------------------
