@@ -14,9 +14,13 @@ import pytest
 import torch
 from scipy import stats
 
+from tests.judge.methods.network import Network, exchanged, right_brackets
+from tests.judge.methods.network import strings as brackets
+from tests.judge.test_recount import margins
 from tl_dyck.judge import (
     Case,
     Fact,
+    JudgeError,
     Judgement,
     Question,
     make_case,
@@ -28,8 +32,11 @@ from tl_dyck.judge.across import kendall, spearman
 from tl_dyck.judge.asked import partners, right_answers
 from tl_dyck.judge.case_files import dump_case, read_case
 from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.facts import head_facts
+from tl_dyck.judge.pose import every_string, generator_of
 from tl_dyck.judge.scores import ask
 from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
+from tl_dyck.judge.trained_cases import _drawn, two_circuits
 from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.language import DyckStringError
 from tl_dyck.report.judge_tasks import tasks_markdown, tasks_section
@@ -115,6 +122,60 @@ def test_answers_are_found_again_string_by_string(name: str) -> None:
         for fact in facts:
             assert breaks(case, fact, rows, right) == fact.answer, fact
     assert facts
+
+
+def _changed(question: Question, flat: np.ndarray, put: Any) -> dict[str, Any]:
+    """The change that a question is about: other outputs, none, or a flat pattern."""
+
+    def here(layer: int, head: int) -> bool:
+        return (layer, head) == question.target
+
+    if question.kind == "pattern":
+        return {
+            "pattern": lambda i, j, old: np.broadcast_to(flat, old.shape) if here(i, j) else old
+        }
+    return {"z": lambda i, j, old: (0 * old if put is None else put[i][j]) if here(i, j) else old}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_100_answers_of_each_task_are_found_again_in_numpy(name: str) -> None:
+    """Of every head of models and their mirrors, also where units are shut."""
+    counted, seed = {"needed": 0, "carries": 0, "pattern": 0}, 0
+    yes = dict(counted)
+    while sum(counted.values()) < 100:
+        seed += 1
+        generator = generator_of(f"recounted-{name}", seed)
+        given = {"n_heads": 4, "n_layers": 2, "shut": seed % 2 == 1}
+        task, config, share, shut = _drawn(name, given, generator)
+        try:
+            pair = two_circuits(config, task, share, generator, 50, shut=shut)
+            worlds = [every_string(model, task, name) for model in pair]
+        except JudgeError:
+            continue  # not learnt
+        if name == BRACKETS:
+            rows = brackets(task.n_types, task.max_depth, max(task.train_lengths))
+            right, other = right_brackets(rows), exchanged(rows, task.n_types)
+        else:
+            rows = np.array([[task.language.bos_token, *string] for string in strings(name)])
+            right = np.array([said(name, string) for string in strings(name)])
+            other = partners(task, torch.from_numpy(rows)).numpy()
+        for world in worlds:
+            network = Network(world.model)
+            intact = margins(network.run(rows).logits, right) > 1e-9
+            put = {"carries": network.run(other).z}
+            n = rows.shape[1]
+            flat = np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None]
+            for fact in head_facts(world):
+                kind = fact.question.kind
+                edits = _changed(fact.question, flat, put.get(kind))
+                logits = network.run(rows, **edits).logits
+                broken = bool((intact & (margins(logits, right) <= 1e-9)).any())
+                assert broken == fact.answer, (seed, fact)
+                counted[kind] += 1
+                yes[kind] += broken
+    assert min(counted.values()) > 30
+    assert min(yes.values()) > 5, yes
 
 
 def test_methods_are_asked_of_any_task_but_those_that_need_brackets() -> None:

@@ -118,7 +118,7 @@ def test_each_has_as_many_trials_the_default_among_them_and_none_twice() -> None
 )
 def test_judged_cases_cannot_be_tuned_on(judged: list[tuple[str, int]]) -> None:
     # a seed with a key is not even one of 64 bits
-    with pytest.raises((JudgeError, WrongValueError), match="is held out|at most 64 bits"):
+    with pytest.raises((JudgeError, WrongValueError), match=r"is held out|at most 64 bits"):
         tune_methods({"m": (drawn, {"number": range(3)})}, [*CASES, *judged], trials=2)
 
 
