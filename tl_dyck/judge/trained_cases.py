@@ -418,7 +418,7 @@ def _gate(states: Tensor) -> Tensor:
     """
     ones = torch.ones(len(states), 1, dtype=states.dtype)
     # of full rank or not: the smallest of the best
-    gate = torch.linalg.lstsq(states, ones, driver="gelsd").solution[:, 0]
+    gate: Tensor = torch.linalg.lstsq(states, ones, driver="gelsd").solution[:, 0]
     least = float((states @ gate).min())
     if least < 0.05:  # of 1: far from it, weights would grow twentyfold
         raise JudgeError("states differ too much for units to be kept shut")
