@@ -644,7 +644,8 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "judge.score_heads": {"above": lambda: 0.5},
     "judge.score_table": {"rows": judged},
     "judge.tune_methods": {
-        "makers": lambda: {"sure": (always, {"n": [1, 2]})}, "cases": lambda: [("uniform", 0)],
+        "makers": lambda: {"sure": (always, {"n": [1, 2]})},
+        "cases": lambda: [("uniform", 0)],
         "trials": lambda: 2,
     },
     "models.config_for": {},

@@ -21,7 +21,13 @@ from tl_dyck.judge.protocol import JudgeError, Method
 from tl_dyck.judge.scores import ask, in_columns, oracle_rows, score_table
 from tl_dyck.judge.suites import HELD_OUT
 from tl_dyck.kit.arguments import checked
-from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_integer, check_number
+from tl_dyck.kit.check import (
+    WrongTypeError,
+    WrongValueError,
+    check_integer,
+    check_number,
+    check_seed,
+)
 from tl_dyck.kit.environment import one_thread
 
 Maker = Callable[..., Method]
@@ -92,13 +98,15 @@ def tune_methods(
         AUROC, where a question without an answer counts as guessed, 0.5.
 
     Raises:
-        JudgeError: a case is held out, so that it may be judged; or no trial of a method is within
-            the budget, or answers anything.
+        JudgeError: a case is held out, so that it may be judged; no trial of a method is within the
+            budget, or answers anything; or there are no methods, or no cases.
         WrongValueError: parameters have fewer settings than there are trials, so that methods would
             have other numbers of them.
         WrongTypeError: `makers` or `cases` is something else.
     """
-    trials = check_integer("trials", trials, 1)
+    trials, seed = check_integer("trials", trials, 1), check_seed(seed)
+    if not makers:
+        raise JudgeError("there are no methods: makers is empty")
     most = math.inf if budget is None else check_number("budget", budget, 0)
     names = _development(cases)
     plans = {
