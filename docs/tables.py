@@ -30,6 +30,8 @@ RESULTS = ROOT / "docs" / "results"
 PROVENANCE = ("command", "date", "commit", "versions", "python", "cpu", "cpu_cores")
 #: What the suite "parts" asks.
 _OF_PARTS = ("edge", "depth", "feature")
+#: Rows of every judgement, which no command names.
+_OF_ALL = ("oracle", "kind-constant", "forest", "forest-other-kinds")
 _SHOWN = ("tl-dyck", "torch", "transformer_lens")
 #: Of claims: what was measured, from which verdicts are read; and what they were, by which rule.
 _OF_CLAIMS = (
@@ -114,7 +116,10 @@ def record_judge(folder: Path) -> Record:
                 if row.filter(regex="^(?!off)").notna().all()
             },
             "error": None if scores["error"].isna().all() else round(scores["error"].max(), 4),
-            "seconds": round(float(scores["seconds"].iloc[0]), 4),
+            **{
+                name: round(float(scores[name].iloc[0]), 4)  # of a case, all questions together
+                for name in ("seconds", "passes", "backward")
+            },
         }
     learners, words = _attack(folder, done.digest)
     rows["attack"] = {"method": "attack", "scores": learners, "error": None, "seconds": 0.0}
@@ -231,7 +236,16 @@ def judge(record: Record) -> str:
         cells("auroc", kinds),
         [k for k in kinds if any("off" in of.get(k, {}) for of in every.values())],
     )
+    heads = ["error", "s a case"]
     rows = [[name, *row, errors[name], seconds[name]] for name, row in scores.items()]
+    # recorded since passes are counted; of others they are not known
+    if passes := {
+        row["method"]: f"{row['passes']:.1f}, {row['backward']:.1f}"
+        for row in record["rows"]
+        if "passes" in row
+    }:
+        heads.append("passes, back")
+        rows = [[*row, passes.get(row[0], "")] for row in rows]
     sizes = [[name, *row] for name, row in cells("off", sized).items()]
     hidden = [name for name in every if name not in scores]
     interval = Estimate(value=0, low=0, high=0, n=0, kind="bootstrap").words("cases")
@@ -247,7 +261,7 @@ def judge(record: Record) -> str:
     if hidden:
         text += f" Asked nothing else, and so not shown: {', '.join(hidden)}."
     tables = (
-        markdown(["method", *kinds, "error", "s a case"], rows),
+        markdown(["method", *kinds, *heads], rows),
         markdown(["off by", *sized], sizes),
     )
     return "\n".join([*tables, f"{text} {provenance(record)}"])
@@ -407,7 +421,11 @@ def parts(folder: Path) -> str:
 
 
 def tasks(folder: Path) -> str:
-    """What ``tl-dyck judge --scale tasks`` left: AUROC by task, correlations, best learners."""
+    """What ``tl-dyck judge --scale tasks`` left: AUROC by task, correlations, best learners.
+
+    The command is recorded with the methods that were asked, and with the sizes of a part of the
+    suite.
+    """
     from tl_dyck.judge.run import load_judgement
     from tl_dyck.report.judge_tasks import tasks_markdown
 
@@ -419,7 +437,11 @@ def tasks(folder: Path) -> str:
     said += "and gradients come back."
     found = done.true_answers.groupby("model")["case"].nunique()
     said += " Cases: " + ", ".join(f"{kind} {n}" for kind, n in found.items()) + "."
-    origin = _origin("tl-dyck judge --scale tasks", folder / "scores.json", done.environment)
+    _, *settings = done.suite.split(", ")
+    asked = [name for name in done.order() if name not in _OF_ALL]
+    command = "".join(f" --set {each}" for each in settings) + f" --methods {','.join(asked)}"
+    command = f"tl-dyck judge --scale tasks{command}"
+    origin = _origin(command, folder / "scores.json", done.environment)
     tables, file = tasks_markdown(done), folder / "attack.json"
     if not file.exists():
         return f"{tables}\n{said} Learners were not asked. {provenance(origin)}"
@@ -496,6 +518,7 @@ def main() -> None:
     texts = {}
     if options.folder is not None and options.table not in RECORDS:
         special = {"performance": benchmarks, "edges": parts, "parts": parts, "tasks": tasks}
+        special["packages"] = tasks
         special |= dict.fromkeys(("text", "choice", "chosen"), sentences)
         made = special.get(options.table, functools.partial(copied, command=options.command))
         texts[options.table] = made(options.folder)

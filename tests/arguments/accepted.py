@@ -78,6 +78,7 @@ HERE: dict[str, set[str]] = {
     "text.TextConfig.n_ctx": {"huge"},
     "text.TextConfig.encode.text": TEXTS,  # words that it does not know
     "judge.Suite.key": {"zero", "huge"},
+    "judge.tune_methods.budget": {"half"},
     "judge.make_suite.path": {"text"},  # the name of a file
     "tasks.addition_task.least_first": {"empty"},  # none
     "rnn.RNNConfig.predicts": {"zero"},

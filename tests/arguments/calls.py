@@ -340,6 +340,10 @@ def sure(case: Any, questions: Any) -> list[float]:
     return [1.0] * len(questions)
 
 
+def always(n: int) -> Any:
+    return sure
+
+
 def largest(case: Any) -> list[list[float]]:
     return [[1.0] * case.model.cfg.n_heads] * case.model.cfg.n_layers
 
@@ -639,6 +643,11 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "judge.score_edges": {"above": lambda: 0.5},
     "judge.score_heads": {"above": lambda: 0.5},
     "judge.score_table": {"rows": judged},
+    "judge.tune_methods": {
+        "makers": lambda: {"sure": (always, {"n": [1, 2]})},
+        "cases": lambda: [("uniform", 0)],
+        "trials": lambda: 2,
+    },
     "models.config_for": {},
     "models.construct.balanced": {},
     "models.construct.counter": {"max_depth": lambda: 1, "reads": lambda: "once"},

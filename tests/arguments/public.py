@@ -47,6 +47,7 @@ RETURNED = {
     "judge.MinimalCircuit",
     "judge.Question",
     "judge.SuiteFile",
+    "judge.Tuned",
     "models.construct.Pruning",
     "models.construct.Twins",
     "report.widgets.Widget",

@@ -40,7 +40,7 @@ def test_the_pages_show_every_record_as_it_is(tables: ModuleType) -> None:
         assert tables.placed(PAGES, name, show(tables.read(name))) == PAGES, "make readme-figures"
     assert tables.placed(PAGES, "methods", tables.methods()) == PAGES, "make readme-figures"
     shown = dict(re.findall(r"<!-- table: (.*?) -->(.*?)<!-- /table -->", PAGES, re.DOTALL))
-    assert len(shown) == PAGES.count("<!-- /table -->") == 22
+    assert len(shown) == PAGES.count("<!-- /table -->") == 23
     del shown["methods"]  # declared, not recorded
     for name, text in shown.items():
         assert "ecorded" in text.strip().splitlines()[-1], name
@@ -157,6 +157,22 @@ def test_the_readme_and_the_findings_quote_the_judgement_as_it_is(tables: Module
     (first,) = re.findall(r"AUROC\s+(\S+ \[\S+ [0-9.]+\])", (ROOT / "README.md").read_text("utf-8"))
     assert {first, *quoted} <= known
     assert f"{record['facts']:,} questions about {record['cases']} models" in short
+
+
+def test_passes_stand_beside_the_scores_of_methods_of_which_they_are_known(
+    tables: ModuleType,
+) -> None:
+    record = tables.read("judge")
+    for row in record["rows"]:
+        row.pop("passes", None)
+    assert "passes, back" not in tables.judge(record)
+    (row,) = (each for each in record["rows"] if each["method"] == "zero-ablation")
+    row |= {"passes": 3.46, "backward": 0.04}
+    lines = tables.judge(record).splitlines()
+    assert lines[0].endswith("| s a case | passes, back |")
+    (found,) = (line for line in lines if line.startswith("| zero-ablation | 1.00"))
+    assert found.endswith(" | 3.5, 0.0 |")
+    assert sum(line.endswith(" | 3.5, 0.0 |") for line in lines) == 1
 
 
 @pytest.mark.parametrize(

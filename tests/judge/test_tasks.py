@@ -14,13 +14,29 @@ import pytest
 import torch
 from scipy import stats
 
-from tl_dyck.judge import Case, Fact, Judgement, make_case, methods, rank_correlations, score_table
+from tests.judge.methods.network import Network, exchanged, right_brackets
+from tests.judge.methods.network import strings as brackets
+from tests.judge.test_recount import margins
+from tl_dyck.judge import (
+    Case,
+    Fact,
+    JudgeError,
+    Judgement,
+    Question,
+    make_case,
+    methods,
+    rank_correlations,
+    score_table,
+)
 from tl_dyck.judge.across import kendall, spearman
 from tl_dyck.judge.asked import partners, right_answers
 from tl_dyck.judge.case_files import dump_case, read_case
 from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.facts import head_facts
+from tl_dyck.judge.pose import every_string, generator_of
 from tl_dyck.judge.scores import ask
 from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
+from tl_dyck.judge.trained_cases import _drawn, two_circuits
 from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.language import DyckStringError
 from tl_dyck.report.judge_tasks import tasks_markdown, tasks_section
@@ -108,6 +124,60 @@ def test_answers_are_found_again_string_by_string(name: str) -> None:
     assert facts
 
 
+def _changed(question: Question, flat: np.ndarray, put: Any) -> dict[str, Any]:
+    """The change that a question is about: other outputs, none, or a flat pattern."""
+
+    def here(layer: int, head: int) -> bool:
+        return (layer, head) == question.target
+
+    if question.kind == "pattern":
+        return {
+            "pattern": lambda i, j, old: np.broadcast_to(flat, old.shape) if here(i, j) else old
+        }
+    return {"z": lambda i, j, old: (0 * old if put is None else put[i][j]) if here(i, j) else old}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_100_answers_of_each_task_are_found_again_in_numpy(name: str) -> None:
+    """Of every head of models and their mirrors, also where units are shut."""
+    counted, seed = {"needed": 0, "carries": 0, "pattern": 0}, 0
+    yes = dict(counted)
+    while sum(counted.values()) < 100:
+        seed += 1
+        generator = generator_of(f"recounted-{name}", seed)
+        given = {"n_heads": 4, "n_layers": 2, "shut": seed % 2 == 1}
+        task, config, share, shut = _drawn(name, given, generator)
+        try:
+            pair = two_circuits(config, task, share, generator, 50, shut=shut)
+            worlds = [every_string(model, task, name) for model in pair]
+        except JudgeError:
+            continue  # not learnt
+        if name == BRACKETS:
+            rows = brackets(task.n_types, task.max_depth, max(task.train_lengths))
+            right, other = right_brackets(rows), exchanged(rows, task.n_types)
+        else:
+            rows = np.array([[task.language.bos_token, *string] for string in strings(name)])
+            right = np.array([said(name, string) for string in strings(name)])
+            other = partners(task, torch.from_numpy(rows)).numpy()
+        for world in worlds:
+            network = Network(world.model)
+            intact = margins(network.run(rows).logits, right) > 1e-9
+            put = {"carries": network.run(other).z}
+            n = rows.shape[1]
+            flat = np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None]
+            for fact in head_facts(world):
+                kind = fact.question.kind
+                edits = _changed(fact.question, flat, put.get(kind))
+                logits = network.run(rows, **edits).logits
+                broken = bool((intact & (margins(logits, right) <= 1e-9)).any())
+                assert broken == fact.answer, (seed, fact)
+                counted[kind] += 1
+                yes[kind] += broken
+    assert min(counted.values()) > 30
+    assert min(yes.values()) > 2, yes
+
+
 def test_methods_are_asked_of_any_task_but_those_that_need_brackets() -> None:
     sealed = sealed_case("task-largest", 1, n_heads=2, n_layers=1)
     asked = {fact.question for fact in sealed.facts}
@@ -127,6 +197,63 @@ def test_a_case_of_a_task_is_kept_in_a_file_and_a_string_of_another_is_refused()
     for other in (b"largest", b"missing"):
         with pytest.raises(CorruptFileError, match="holds no case"):
             read_case(data.replace(b'"task":"modular"', b'"task":"%s"' % other), "this")
+
+
+def hidden(model: Any, rows: torch.Tensor, hooks: Sequence[Any] = ()) -> list[torch.Tensor]:
+    """What units of each MLP put out, ``[row · place, unit]``, with some hooks."""
+    found: list[torch.Tensor] = []
+
+    def keep(x: torch.Tensor, hook: Any) -> None:
+        found.append(x.flatten(0, 1).clone())
+
+    keeps = [(f"blocks.{i}.mlp.hook_post", keep) for i in range(model.cfg.n_layers)]
+    with torch.no_grad():
+        model.run_with_hooks(rows, fwd_hooks=[*hooks, *keeps])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "n_layers"), [("largest", 1), ("sign", 2), ("modular", 1), ("copy", 2)]
+)
+def test_units_that_are_shut_change_nothing_and_give_every_head_a_path(
+    name: str, n_layers: int
+) -> None:
+    seed = SEEDS[name][0]
+    plain, shut = (
+        make_case(f"task-{name}", seed, n_heads=2, n_layers=n_layers, shut=each)[0]
+        for each in (False, True)
+    )
+    rows = torch.tensor([[plain.task.language.bos_token, *each] for each in strings(name)])
+    with torch.no_grad():
+        torch.testing.assert_close(shut.model(rows), plain.model(rows), rtol=1e-9, atol=1e-9)
+    n_units = plain.model.cfg.d_mlp
+    assert shut.model.cfg.d_mlp == n_units * 3 // 2
+    changes: list[list[Any]] = [[]]
+    _, other = shut.model.run_with_cache(partners(shut.task, rows))
+    for layer, head in itertools.product(range(n_layers), range(2)):
+        for put in (torch.zeros_like(other["z", layer]), other["z", layer]):
+
+            def change(x: Any, hook: Any, put: Any = put, head: int = head) -> Any:
+                x[:, :, head] = put[:, :, head]
+                return x
+
+            changes.append([(f"blocks.{layer}.attn.hook_z", change)])
+    # (layer, units) that open under no change, of all
+    opened = [
+        torch.stack([(each > 0).any(0) for each in layer]).any(0)
+        for layer in zip(*(hidden(shut.model, rows, hooks) for hooks in changes), strict=True)
+    ]
+    numbers = methods.get("path-norm")
+    asked = [Question("carries", each) for each in itertools.product(range(n_layers), range(2))]
+    alone = [numbers(each, asked[-2:]) for each in (plain, shut)]
+    assert min(alone[0]) == -0.5  # weights say that one head of the last layer is not heard
+    assert min(alone[1]) > -0.5
+    for layer, open_ones in enumerate(opened):
+        assert int((~open_ones).sum()) >= n_units // 2
+        mlp = shut.model.blocks[layer].mlp
+        # not by their bias, nor by how much they read
+        for what in (mlp.b_in, mlp.W_in.norm(dim=0)):
+            assert what[~open_ones].max() > what[open_ones].min(), what
 
 
 # --- correlations ---------------------------------------------------------------------------------

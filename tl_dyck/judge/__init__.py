@@ -51,6 +51,7 @@ from tl_dyck.judge.run import Judgement, judge_methods, load_judgement
 from tl_dyck.judge.scores import judge, judge_method, score_table
 from tl_dyck.judge.suites import SUITES, Suite
 from tl_dyck.judge.truths import HeadTruths, head_truths
+from tl_dyck.judge.tuning import Tuned, tune_methods
 from tl_dyck.kit.face import make_callable
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "Scores",
     "Suite",
     "SuiteFile",
+    "Tuned",
     "WithError",
     "combine_methods",
     "compare_methods",
@@ -95,6 +97,7 @@ __all__ = [
     "score_heads",
     "score_table",
     "table_of_methods",
+    "tune_methods",
 ]
 
 make_callable(__name__, judge_method)

@@ -264,7 +264,8 @@ def score_table(
     """Scores of methods, from the rows of `ask` with a column "method".
 
     Args:
-        rows: of one method or several.
+        rows: of one method or several; without what an answer takes (seconds, passes, backward),
+            that is left out.
         n_bootstrap: resamples, for intervals.
         asked: rows of all questions, as `oracle_rows`; None if that is not known.
 
@@ -280,8 +281,8 @@ def score_table(
     """
     found = []
     rows, all_asked = in_columns(rows), {} if asked is None else _counts(asked)
-    each_case = rows.groupby(["method", "case"])[["seconds", "passes", "backward"]].sum()
-    costs = each_case.groupby("method").mean()
+    paid = [name for name in ("seconds", "passes", "backward") if name in rows]
+    costs = rows.groupby(["method", "case"])[paid].sum().groupby("method").mean()
     order = {column: place for place, column in enumerate(COLUMNS)}
     groups = rows.groupby(["method", "question"], sort=False)
     for (method, question), group in sorted(

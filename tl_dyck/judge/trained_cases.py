@@ -24,8 +24,9 @@ from tl_dyck.judge.pose import (
     small_task,
 )
 from tl_dyck.judge.protocol import Case, Fact, JudgeError
+from tl_dyck.judge.shut import add_shut
 from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
-from tl_dyck.kit.check import check_integer_fields, check_number
+from tl_dyck.kit.check import WrongTypeError, check_integer_fields, check_number, shown
 from tl_dyck.kit.environment import one_thread
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.models import DyckTransformerConfig, build_model
@@ -59,6 +60,7 @@ class _Sizes:
     true_share: float
     block: str
     n_layers: int = 1
+    shut: bool = False
 
     def __post_init__(self) -> None:
         # two heads at least: one for each group
@@ -66,6 +68,8 @@ class _Sizes:
         check_number("true_share", self.true_share, 0, 1)
         if self.block not in ("eq6", "gpt"):
             raise unknown_name("block of a case", self.block, ("eq6", "gpt"))
+        if not isinstance(self.shut, bool):
+            raise WrongTypeError(f"shut must be True or False, not {shown(self.shut)}")
 
 
 @one_thread()
@@ -87,11 +91,11 @@ def task_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, lis
     """
     generator = generator_of(kind, seed)
     for _ in range(_TRIES):
-        task, config, share = _drawn(task_name(kind), given, generator)
+        task, config, share, shut = _drawn(task_name(kind), given, generator)
         try:
             worlds = [
                 every_string(each, task, f"{kind}-{seed}")
-                for each in two_circuits(config, task, share, generator, _EVERY)
+                for each in two_circuits(config, task, share, generator, _EVERY, shut=shut)
             ]
         except JudgeError:
             continue
@@ -122,6 +126,8 @@ def two_circuits(
     share: float,
     generator: torch.Generator,
     every: int = _STEPS,
+    *,
+    shut: bool = False,
 ) -> tuple[Any, Any]:
     """A model that was trained, and the same with the other circuit heard.
 
@@ -136,6 +142,7 @@ def two_circuits(
         share: of heads that are in the first group.
         generator: of everything that is drawn.
         every: after as many steps it is seen whether both are right everywhere.
+        shut: whether MLPs get units that never open, see `tl_dyck.judge.shut`.
     """
     model = build_model(config, seed=int(torch.randint(2**31, (1,), generator=generator)))
     n_heads = model.cfg.n_heads
@@ -143,6 +150,8 @@ def two_circuits(
     first = 1 + int(share * (n_heads - 1))
     order = torch.randperm(n_heads, generator=generator).tolist()
     models = _train(model, task, generator, order[:first], every)
+    if shut:
+        models = add_shut(models, config, _taught(task)[0], generator)
     for each in models:
         reorder(each, generator, config.d_model // 3)
     return models
@@ -171,20 +180,22 @@ def _config(
 
 def _drawn(
     name: str, given: Mapping[str, Any], generator: torch.Generator
-) -> tuple[Any, DyckTransformerConfig, float]:
-    """Task, sizes and share of heads of a model of a small task."""
+) -> tuple[Any, DyckTransformerConfig, float, bool]:
+    """Task, sizes and share of heads of a model of a small task; whether it has units shut."""
     task: Any = small_task(2, 3) if name == BRACKETS else small_automaton(name)
     drawn = {
         "n_heads": choose(generator, (2, 3, 4)),
         "true_share": float(torch.rand(1, generator=generator)) * 0.999,
         "block": choose(generator, ("eq6", "gpt")),
         "n_layers": choose(generator, (1, 2)),
+        "shut": False,
     }
     for knob in given:
         if knob not in drawn:
             raise unknown_name("knob of a case", knob, drawn)
     sizes = _Sizes(n_types=2, max_depth=2, **{**drawn, **given})
-    return task, _config(task, sizes.block, sizes.n_layers, sizes.n_heads), sizes.true_share
+    config = _config(task, sizes.block, sizes.n_layers, sizes.n_heads)
+    return task, config, sizes.true_share, sizes.shut
 
 
 def draw_sizes(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:

@@ -91,9 +91,11 @@ class Network:
         assert self.cfg.block in ("eq6", "gpt"), "no other block is judged"
         assert self.cfg.act_fn == "relu"
         self.w = {name: value.detach().numpy() for name, value in model.named_parameters()}
-        self.table = model.embed.table.numpy()
+        self.table = model.embed.table.numpy() if hasattr(model.embed, "table") else None
 
     def embed(self, rows: Array) -> Array:
+        if self.table is None:
+            return self.w["embed.W_E"][rows]
         found = np.zeros((*rows.shape, self.cfg.d_model))
         for string, row in enumerate(rows.tolist()):
             for index, (token, stack) in enumerate(zip(row, stacks(row), strict=True)):
