@@ -6,14 +6,11 @@ import gc
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import threading
 from collections.abc import Generator, Iterator
-from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 # Before anything imports these libraries: tests never reach for the network, and two workers share
 # two cores (TL_DYCK_TEST_THREADS=default leaves torch as many threads as it takes by itself).
@@ -36,24 +33,6 @@ if TYPE_CHECKING:
 
 # while tests are imported: that leaves hardly any garbage, and to look for it takes seconds
 gc.disable()
-
-_read_all = metadata.entry_points
-
-
-@lru_cache(maxsize=8)
-def _announced(places: tuple[tuple[str, int], ...]) -> Any:
-    return _read_all()
-
-
-def _entry_points(**asked: Any) -> metadata.EntryPoints:
-    """What packages announce, read once while what is installed is the same: 7 ms a call."""
-    places = [place for place in map(str, sys.path) if os.path.isdir(place)]
-    return _announced(tuple((place, os.stat(place).st_mtime_ns) for place in places)).select(
-        **asked
-    )
-
-
-metadata.entry_points = _entry_points
 
 # Shells start what runs in the background with Ctrl-C ignored, and children inherit that; some
 # tests press it.

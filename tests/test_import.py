@@ -55,7 +55,8 @@ def test_import_loads_nothing_but_itself_and_prints_nothing() -> None:
     ],
 )
 def test_listing_plugs_loads_none(code: str) -> None:
-    kit = ("annotations", "arguments", "check", "errors", "modes", "processes", "registry")
+    kit = ("announced", "annotations", "arguments", "check", "errors", "modes", "processes")
+    kit += ("registry",)
     known = {"tl_dyck", "tl_dyck.kit", "tl_dyck.probes", "tl_dyck.kit.visible"}
     known |= {f"tl_dyck.kit.{part}" for part in kit}
     (loaded,) = loaded_by(code)

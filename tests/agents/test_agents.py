@@ -211,8 +211,8 @@ def test_answers_may_be_anything(cases, data):
         assert not found.rows["told"].any()
 
 
-#: What an agent that zeroes heads on the strings that it is given would run. Of each it looks at the
-#: answer after the whole string: where nothing is open, brackets that may open tie within rounding.
+#: What an agent that zeroes heads on the strings that it is given would run. It looks at the
+#: answer after each string: where nothing is open, brackets that may open tie within rounding.
 CODE = """
 import json
 from model import load

@@ -68,7 +68,7 @@ def call(each: Public, arguments: dict[str, Any]) -> Any:
 
 @contextlib.contextmanager
 def stopped(each: Public) -> Iterator[None]:
-    with calls.announced_once(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         if each.name in calls.STOPPED:
             stack.enter_context(mock.patch(calls.STOPPED[each.name], calls.stop))
         yield

@@ -7,10 +7,8 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -34,14 +32,6 @@ class Stop(Exception):
 
 def stop(*_: Any, **__: Any) -> Any:
     raise Stop
-
-
-_announced = cache(metadata.entry_points)
-
-
-def announced_once() -> Any:
-    """Which plugs are installed is looked up once, not at every call."""
-    return mock.patch("importlib.metadata.entry_points", _announced)
 
 
 @cache

@@ -13,6 +13,7 @@ import pytest
 
 import tl_dyck
 import tl_dyck_hooks
+from tl_dyck.kit import errors
 from tl_dyck.kit.errors import DyckError, MissingPackageError, is_refusal, needed
 from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.kit.processes import FolderBusyError
@@ -118,7 +119,7 @@ def test_the_rest_and_what_others_raise_is_a_bug(code: str, module: str) -> None
 def test_a_plug_in_may_refuse_too(monkeypatch: pytest.MonkeyPatch) -> None:
     point = metadata.EntryPoint("mine", "their_package.probes:mine", "tl_dyck.probes")
     other = metadata.EntryPoint("mine", "another:mine", "console_scripts")
-    monkeypatch.setattr(metadata, "entry_points", lambda: metadata.EntryPoints([point, other]))
+    monkeypatch.setattr(errors, "announced", lambda: metadata.EntryPoints([point, other]))
     assert is_refusal(caught("raise ValueError('x')", "their_package.deep.inside"))
     assert not is_refusal(caught("int('x')", "their_package.deep.inside"))
     assert not is_refusal(caught("raise ValueError('x')", "another"))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib import metadata
 from pathlib import Path
 
 from tl_dyck.kit.addresses import REFERENCE, split_address
+from tl_dyck.kit.announced import announced
 
 #: Names that are registered in code which loads torch; a test holds them to what is there.
 KNOWN = {
@@ -30,8 +30,8 @@ def named(group: str) -> Complete:
     """Names of a registry; several with commas between are completed at the last."""
 
     def complete(incomplete: str) -> list[str]:
-        announced = metadata.entry_points(group=f"tl_dyck.{group}").names
-        return _last(incomplete, {*KNOWN.get(group, ()), *announced})
+        names = announced(group=f"tl_dyck.{group}").names
+        return _last(incomplete, {*KNOWN.get(group, ()), *names})
 
     return complete
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dis
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
+from tl_dyck.kit.announced import announced
 from tl_dyck.kit.visible import in_a_line
 
 __all__ = ["DyckError", "MissingPackageError", "is_refusal"]
@@ -65,7 +66,7 @@ def is_refusal(error: BaseException) -> bool:
 
 def _plugged_in() -> set[str]:
     """The packages that announce anything in an entry-point group of ours."""
-    points = metadata.entry_points()
+    points = announced()
     ours = [
         point
         for group in points.groups

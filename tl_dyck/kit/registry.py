@@ -20,9 +20,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any, Generic, TypeVar, final
 
+from tl_dyck.kit.announced import announced
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import check_instance, shown
 from tl_dyck.kit.errors import DyckError
@@ -181,7 +181,7 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """Every known name, registered in code or announced by entry point (left unloaded)."""
         told = (name for group, name in told_here if group == self.group)
-        return sorted({*self._entries, *told, *metadata.entry_points(group=self.group).names})
+        return sorted({*self._entries, *told, *announced(group=self.group).names})
 
     def unavailable(self) -> dict[str, str]:
         """Names whose entry point needs what cannot be imported here, and what that is.
@@ -286,9 +286,7 @@ class Registry(Generic[T]):
 
     def _entry_point(self, name: str) -> _EntryPoint | None:
         """The entry point of that name, else None; an error if two packages disagree about it."""
-        points = {
-            point.value: point for point in metadata.entry_points(group=self.group, name=name)
-        }
+        points = {point.value: point for point in announced(group=self.group, name=name)}
         if len(points) > 1:
             claims = " and ".join(_origin(point) for point in points.values())
             raise RegistryError(
