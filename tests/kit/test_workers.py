@@ -64,20 +64,20 @@ def slowly(number, delay=0.0):
     return number, os.getpid()
 
 
-def last(number, folder):
-    """The first call ends when the others are ending."""
-    if number:
-        (folder / str(number)).touch()
-    else:
-        assert wait_for(lambda: len([*folder.iterdir()]) == 3)
+def last(number, file):
+    """The first call ends when there is a file."""
+    assert number or wait_for(file.exists)
     return number
 
 
 def test_results_come_in_order_or_as_they_come(tmp_path):
-    calls = [(number, tmp_path) for number in range(4)]
-    soon = [*spread(last, calls, 2, ordered=False)]
-    assert sorted(soon) == [0, 1, 2, 3]
-    assert soon[0] != 0  # one worker does the others, each after the one before
+    calls = [(number, tmp_path / "go") for number in range(4)]
+    coming = spread(last, calls, 2, ordered=False)
+    # one worker does the others, each after the one before
+    soon = [next(coming) for _ in range(3)]
+    (tmp_path / "go").touch()
+    assert sorted(soon) == [1, 2, 3]
+    assert [*coming] == [0]
     assert [*spread(last, calls, 2)] == [0, 1, 2, 3]
 
 
