@@ -133,7 +133,10 @@ def low_rank(name: str, saved: dict[str, Tensor], options: dict[str, Any], digit
     from transformer_lens import TransformerBridgeConfig
     from transformer_lens.model_bridge import TransformerBridge
 
-    weights = multiplied(saved)
+    # in double precision, then rounded: in single precision another CPU sums in another order, and
+    # makes other weights, of which other sums are wrong
+    exact = multiplied({part: weight.double() for part, weight in saved.items()})
+    weights = {part: weight.float() for part, weight in exact.items()}
     width = options["d_model"]
     config = TransformerBridgeConfig(
         n_layers=1,
