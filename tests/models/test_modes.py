@@ -158,7 +158,7 @@ HANDED_OUT: dict[str, Callable[[Path], Any]] = {
 }
 #: The same of what returns no model by its annotation.
 NO_MODEL = {"call_probe", "config_for", "find_model", "find_models", "get_config", "load_task"}
-NO_MODEL |= {"needs_stack", "language_of", "unwrapped", "busy"}
+NO_MODEL |= {"needs_stack", "language_of", "unwrapped", "busy", "announced"}
 
 
 def models_in(found: Any) -> Iterator[nn.Module]:
