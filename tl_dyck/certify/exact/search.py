@@ -376,15 +376,16 @@ class Search:
                 self._list_all(part)
             else:
                 halved += [(part, half) for half in halves]
-        if not halved:
-            return
-        groups = np.array([part.group for part, _ in halved])
-        counts = count_paths(self.graph, groups, np.stack([half for _, half in halved], axis=1))
-        for (part, allowed), count in zip(halved, counts.tolist(), strict=True):
-            if count:  # empty ones need nothing
-                # heaps compare numbers where bounds are equal: older parts first
-                number = next(self._numbers)
-                self._keep(Part(part.bound, number, part.group, allowed, part.rivals, count))
+        # some at a time, as of other columns, so that memory is bounded
+        for piece in self.attention.pieces(len(halved)):
+            some = halved[piece]
+            groups = np.array([part.group for part, _ in some])
+            counts = count_paths(self.graph, groups, np.stack([half for _, half in some], axis=1))
+            for (part, allowed), count in zip(some, counts.tolist(), strict=True):
+                if count:  # empty ones need nothing
+                    # heaps compare numbers where bounds are equal: older parts first
+                    number = next(self._numbers)
+                    self._keep(Part(part.bound, number, part.group, allowed, part.rivals, count))
 
     # ------------------------------------------------------------------ what a batch is made of
 
