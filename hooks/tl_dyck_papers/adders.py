@@ -80,20 +80,26 @@ def read_adders(folder: Path) -> Iterator[Adder]:
 
 
 def multiplied(saved: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights that products of two matrices come to, by their names in a bridge."""
+    """The weights that products of two matrices come to, by their names in a bridge.
 
-    def product(of: str) -> Tensor:
-        return saved[f"{of}.A"] @ saved[f"{of}.B"]
+    In double precision, then rounded: in single precision another CPU sums in another order, and
+    makes other weights, of which other sums are wrong.
+    """
 
-    block, first = "blocks.0", saved["blocks.0.attn.qkv_A"]
+    def product(of: str, parts: str = ".A .B") -> Tensor:
+        left, right = (saved[of + part] for part in parts.split())
+        return (left.double() @ right.double()).to(left.dtype)
+
+    block = "blocks.0"
+    keys = product(f"{block}.attn", ".qkv_A .qkv_Bkv").T
     return {
         "embed.weight": saved["token_emb.weight"],
         "pos_embed.weight": product("pos_emb"),
         f"{block}.ln1.weight": saved[f"{block}.ln1.weight"],
-        f"{block}.attn.q.weight": (first @ saved[f"{block}.attn.qkv_Bq"]).T,
+        f"{block}.attn.q.weight": product(f"{block}.attn", ".qkv_A .qkv_Bq").T,
         # keys and values are the same numbers
-        f"{block}.attn.k.weight": (first @ saved[f"{block}.attn.qkv_Bkv"]).T,
-        f"{block}.attn.v.weight": (first @ saved[f"{block}.attn.qkv_Bkv"]).T,
+        f"{block}.attn.k.weight": keys,
+        f"{block}.attn.v.weight": keys,
         f"{block}.attn.o.weight": product(f"{block}.attn.proj").T,
         f"{block}.ln2.weight": saved[f"{block}.ln2.weight"],
         f"{block}.mlp.in.weight": product(f"{block}.mlp.fc1").T,
@@ -133,10 +139,7 @@ def low_rank(name: str, saved: dict[str, Tensor], options: dict[str, Any], digit
     from transformer_lens import TransformerBridgeConfig
     from transformer_lens.model_bridge import TransformerBridge
 
-    # in double precision, then rounded: in single precision another CPU sums in another order, and
-    # makes other weights, of which other sums are wrong
-    exact = multiplied({part: weight.double() for part, weight in saved.items()})
-    weights = {part: weight.float() for part, weight in exact.items()}
+    weights = multiplied(saved)
     width = options["d_model"]
     config = TransformerBridgeConfig(
         n_layers=1,

@@ -79,7 +79,8 @@ def test_verdict_margin_and_count_are_those_of_all_sums(
 
 
 @pytest.mark.parametrize(
-    ("digits", "noise"), [(1, 0.0), (1, 0.05), pytest.param(3, 0.05, marks=pytest.mark.slow)]
+    ("digits", "noise"),
+    [(1, 0.0), (1, 0.05), *(pytest.param(3, each, marks=pytest.mark.slow) for each in (0.0, 0.05))],
 )
 def test_counts_are_those_of_every_sum_in_numpy(digits: int, noise: float) -> None:
     """A second way to run them all; `python -m tests.papers.every_sum` runs 10^8."""

@@ -87,6 +87,31 @@ def low_rank(seed: int) -> dict[str, Any]:
     return {"model_state": state, "model_config": config}
 
 
+def test_products_of_weights_are_those_of_rationals_rounded_once() -> None:
+    """So every CPU decides the same model; single precision is off by a last bit somewhere."""
+    saved, off = low_rank(0)["model_state"], 0
+    found = adders.multiplied(saved)
+    attn, mlp = "blocks.0.attn", "blocks.0.mlp"
+    for name, left, right in (
+        ("pos_embed", "pos_emb.A", "pos_emb.B"),
+        (f"{attn}.q", f"{attn}.qkv_A", f"{attn}.qkv_Bq"),
+        (f"{attn}.k", f"{attn}.qkv_A", f"{attn}.qkv_Bkv"),
+        (f"{attn}.v", f"{attn}.qkv_A", f"{attn}.qkv_Bkv"),
+        (f"{mlp}.in", f"{mlp}.fc1.A", f"{mlp}.fc1.B"),
+    ):
+        columns = [[*map(Fraction, each)] for each in saved[right].T.tolist()]
+        rows = [[*map(Fraction, each)] for each in saved[left].tolist()]
+        exact = [
+            [float(sum(x * y for x, y in zip(row, column, strict=True))) for column in columns]
+            for row in rows
+        ]
+        once = torch.tensor(exact, dtype=torch.float64).float()
+        weight = found[f"{name}.weight"]
+        assert torch.equal(weight if name == "pos_embed" else weight.T, once)
+        off += int((saved[left] @ saved[right] != once).sum())
+    assert off > 0
+
+
 @pytest.mark.skipif(installed.MAJOR < 4, reason="TransformerLens 3 has no bridge of its own")
 def test_an_adder_is_read_decided_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -29,7 +29,7 @@ from tl_dyck.certify.exact.paths import (
     live_emissions,
     sweep,
 )
-from tl_dyck.certify.exact.readout import Readout
+from tl_dyck.certify.exact.readout import LinearBound, Readout
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.splits import Brancher
 from tl_dyck.certify.exact.unembedding import MANY, Unembedding
@@ -177,7 +177,7 @@ class Search:
         Large parts that it thinks too low are cut at once: bounds, which are lower still, would not
         settle them.
         """
-        every = self.open
+        every = [*self.open]
         # four batches at once: a guess takes no ranges, so that more parts share the calls of numpy
         for parts in (every[i : i + 4 * _BATCH] for i in range(0, len(every), 4 * _BATCH)):
             items = self._items(parts)
@@ -196,23 +196,17 @@ class Search:
                 bound = readout.lower(self.unembedding.take(near), upper)
                 least = minimise_bound(region, bound)
                 self.incumbent.run(least.worst_paths(np.arange(len(sound))))
-                guess = (upper + least.values / bound.scale_low[:, None]).min(1)
-                low = np.flatnonzero(guess < self.threshold()).tolist()
-                self._cut([(parts[sound[i]], i) for i in low], region)
+                low = _values(least, bound, upper).min(1) < self.threshold()
+                self._cut([parts[i] for i in sound.tolist()], region, low)
 
-    def _cut(self, chosen: list[tuple[Part, int]], region: Region) -> None:
-        """Split the large ones of some parts, each seen as an item of a region."""
-        large = [(part, item) for part, item in chosen if part.count > _LARGE]
+    def _cut(self, parts: Sequence[Part], region: Region, low: BoolArray) -> None:
+        """Split the large ones of the parts that a guess thinks too low."""
+        large = [i for i in np.flatnonzero(low).tolist() if parts[i].count > _LARGE]
         if large and not self.finished:
-            parts, items = zip(*large, strict=True)
-            waiting, self.open = self.open, []
-            try:
-                self._split(parts, region, items)
-            except OutOfTime:
-                self.open = waiting  # some may be split already: then they are covered twice
-                raise
-            orders = {part.order for part in parts}
-            self.open += [part for part in waiting if part.order not in orders]
+            # out of time, both stay open: halves, and what they are halves of
+            self._split(parts, region, large)
+            cut = {parts[i].order for i in large}
+            self.open = [part for part in self.open if part.order not in cut]
             heapq.heapify(self.open)
 
     def _examine(self, parts: list[Part]) -> None:
@@ -234,8 +228,7 @@ class Search:
         region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
         sound = np.flatnonzero(region.even)
         # where denominators may vanish a ratio cannot be bounded: split until they do not
-        uneven = np.flatnonzero(~region.even).tolist()
-        self._split([parts[index] for index in uneven], region, uneven)
+        self._split(parts, region, np.flatnonzero(~region.even).tolist())
         if len(sound):
             for chosen, viewed in region.take(sound).views():
                 if len(chosen):
@@ -281,7 +274,7 @@ class Search:
                 # than those that are listed
                 if not (whole and self._list(least, index, threshold, part)):
                     divided.append(index)
-        self._split([parts[index] for index in divided], region, divided)
+        self._split(parts, region, divided)
 
     def _raise(
         self,
@@ -303,10 +296,7 @@ class Search:
         self.work.spent += len(parts) * self.work.to_minimise(len(asked))
         bound = readout.lower(among.take(asked), threshold)
         least = minimise_bound(region, bound)
-        # scale · (objective - threshold) ≥ least.values, divided by the end of the scale that is
-        # worse
-        scale = np.where(least.values < 0, bound.scale_low[:, None], bound.scale_high[:, None])
-        found = threshold + least.values / scale
+        found = _values(least, bound, threshold)
         # the quotient and the sum, each rounded once
         found -= 4e-16 * (abs(found) + abs(threshold))
         values[:, asked] = np.maximum(values[:, asked], found)
@@ -366,10 +356,11 @@ class Search:
         assert paths is not None
         self._close(self._run_all(paths, part.rivals))
 
-    def _split(self, parts: Sequence[Part], region: Region, items: Sequence[int]) -> None:
-        """Cut parts in two, each seen as an item of a region; what cannot be cut is listed."""
+    def _split(self, parts: Sequence[Part], region: Region, which: Sequence[int]) -> None:
+        """Cut some of a region's parts in two; what cannot be cut is listed."""
         halved: list[tuple[Part, BoolArray]] = []
-        for part, item in zip(parts, items, strict=True):
+        for item in which:
+            part = parts[item]
             live = live_emissions(self.graph, part.group, part.allowed)
             halves = self.brancher.halves(live, region.pull(item))
             if halves is None:
@@ -416,3 +407,11 @@ class Search:
     def _residual(self, items: Items) -> Ball:
         """The residual stream of each item's last symbol."""
         return self.graph.symbols.r.at(self.graph.groups[items.groups])
+
+
+def _values(least: BoundMinimum, bound: LinearBound, threshold: float) -> Array:
+    """What a linear bound of the objectives minus a threshold says of them, [I, K], rounded."""
+    # scale · (objective - threshold) ≥ least.values, divided by the end of the scale that is worse
+    scale = np.where(least.values < 0, bound.scale_low[:, None], bound.scale_high[:, None])
+    found: Array = threshold + least.values / scale
+    return found
