@@ -68,6 +68,16 @@ settings.register_profile(  # for mutants, of which no small failure is wanted
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "same")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def seconds_to_a_line() -> tuple[float, float]:
+    """Bars print a line into logs after so many seconds; here never, for a machine may be slow."""
+    from tl_dyck.kit import screen
+
+    first, every = screen._FIRST_AFTER, screen._LINE_EVERY
+    screen._FIRST_AFTER = screen._LINE_EVERY = 1e9
+    return first, every
+
+
 @pytest.hookimpl(tryfirst=True)  # a worker of xdist runs its own, and no other
 def pytest_runtestloop() -> None:
     """Collect garbage again, but seldom: to look through all that tests have imported takes long.

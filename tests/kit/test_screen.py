@@ -42,10 +42,12 @@ def test_a_bar_is_told_the_share_that_is_done(options, seen, capsys, monkeypatch
     assert said.count("━") == (20 if seen else 0)  # of 40; rich leaves the rest blank
 
 
-def test_a_log_gets_a_line_a_minute(capsys, monkeypatch):
+def test_a_log_gets_a_line_a_minute(capsys, monkeypatch, seconds_to_a_line):
     """One after two seconds, then one a minute, however often it is asked; then how it ended."""
     now = [7.0]
     for terminal, lines in ((False, range(2, 331, 60)), (True, ())):
+        monkeypatch.setattr(screen, "_FIRST_AFTER", seconds_to_a_line[0])
+        monkeypatch.setattr(screen, "_LINE_EVERY", seconds_to_a_line[1])
         log = Console(
             file=io.StringIO(),
             force_terminal=terminal,
