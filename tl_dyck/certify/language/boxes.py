@@ -33,7 +33,7 @@ class Boxes:
         self._form = form
         # without row 0, that of BOS and stack, which no box changes
         self._root, self._z = form.root[1:], form.z[1:]
-        self._beta = np.ascontiguousarray(form.beta[1:].T)  # [H, kinds]
+        self._beta = form.beta[1:]  # [kinds, H]
         self._alpha = form.alpha[1:].T  # [K, kinds]
         # |u_i · u_j|, rounded up
         norms = np.sqrt((self._root**2).sum(1))
@@ -41,6 +41,14 @@ class Boxes:
         self._products = abs(self._root @ self._root.T) + 1e-12 * np.outer(norms, norms)
         self._apart = _apart(form.root)
         self._up, self._down = np.maximum(form.v, 0), np.minimum(form.v, 0)
+        # V_jk (β_j, s_j), [H, K (kinds + 1)]: what a unit of slope 1 adds to each coefficient
+        lines = np.concatenate([self._beta, form.s[None]])
+        self._raised, self._lowered = (
+            (sides[:, :, None] * lines.T[:, None]).reshape(
+                form.n_hidden, sides.shape[1] * len(lines)
+            )
+            for sides in (self._up, self._down)
+        )
         self._weight = abs(form.v).max(1, initial=0.0)  # of a hidden unit
 
     def lower(self, low: Array, high: Array) -> tuple[Array, Array, Array]:
@@ -63,9 +71,11 @@ class Boxes:
         extended = np.concatenate([rows, rho[:, None]], axis=1)
         # β_j + s_j ρ at the centre, [n, H]
         pre = extended @ form.hidden
-        tilted = self._beta + form.s[:, None] * slope[:, None, :]  # [n, H, kinds]
+        # kinds first, so that units, of which there are more, are side by side in memory
+        tilted = slope.T[:, :, None] * form.s  # [kinds, n, H]
+        tilted += self._beta[:, None]
         np.abs(tilted, out=tilted)
-        spread = np.einsum("nhi,ni->nh", tilted, radius)
+        spread = np.einsum("inh,ni->nh", tilted, radius)
         # ρ may exceed its tangent by e: that lowers a unit only if s_j < 0, and raises it if s_j >
         # 0
         bottom = pre - spread + np.minimum(form.s, 0) * excess[:, None]
@@ -84,11 +94,11 @@ class Boxes:
         constant = extended @ form.direct + (below * pre) @ self._up
         # where V < 0, V relu ≥ V chord
         constant += (chord * pre + offset) @ self._down
-        slopes = below[:, :, None] * self._up + chord[:, :, None] * self._down  # [n, H, K]
-        per_rho = form.c + np.einsum("nhk,h->nk", slopes, form.s)
-        linear = np.einsum("nhk,hi->nki", slopes, self._beta, optimize=True)
+        slopes = below @ self._raised + chord @ self._lowered
+        slopes = slopes.reshape(len(rows), form.n_objectives, -1)  # [n, K, kinds + 1]
+        per_rho = form.c + slopes[:, :, -1]
         # α itself, and what moves with ρ along its tangent
-        linear += self._alpha + per_rho[:, :, None] * slope[:, None, :]
+        linear = slopes[:, :, :-1] + self._alpha + per_rho[:, :, None] * slope[:, None, :]
         parts = abs(linear) * radius[:, None, :]
         # a linear function is least at a corner: minus |slope| · radius of each kind
         # ρ exceeds its tangent by a number in [0, e]: only a negative factor lowers the bound by it
@@ -99,7 +109,7 @@ class Boxes:
         # small
         longest = (rho + np.einsum("ni,ni->n", abs(slope), radius) + excess) * (1 + 1e-6)
         # a guess at what halving a kind would gain: nothing depends on it but the number of boxes
-        width = parts.max(1) + radius * np.einsum("nh,nhi->ni", loose, tilted)
+        width = parts.max(1) + radius * np.einsum("nh,inh->ni", loose, tilted)
         return bound, longest, width
 
     def _tangent(self, rows: Array, radius: Array, top: Array) -> tuple[Array, Array, Array, Array]:
@@ -119,7 +129,7 @@ class Boxes:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             slope = (u @ self._root.T) / rho[:, None]
             # |Σ δ_i u_i|², at most; e is that over 2 ρ(c)
-            excess = np.einsum("ni,ij,nj->n", radius, self._products, radius, optimize=True)
+            excess = np.einsum("ni,ni->n", radius @ self._products, radius)
             # rounded up, as `least` is rounded down: 1e-6 and 1e-7 are room, and make no box
             # undecided
             excess = excess / (2 * rho) * (1 + 1e-6)

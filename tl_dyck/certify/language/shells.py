@@ -165,9 +165,11 @@ class _Search:
         waiting: list[_Boxed] = [(low, high)]
         while waiting:
             self.deadline.check()
+            # depth first: what is split is on top, so that few boxes wait
             low, high = waiting.pop()
+            while len(low) < at_once and waiting:
+                low, high = map(np.concatenate, zip((low, high), waiting.pop(), strict=True))
             if len(low) > at_once:
-                # depth first: what is split is on top, so that few boxes wait
                 waiting.append((low[at_once:], high[at_once:]))
                 low, high = low[:at_once], high[:at_once]
             low, high = self._tightened(low, high)
@@ -175,7 +177,7 @@ class _Search:
                 # as float64: the volume of the first box may be beyond int64, or beyond all
                 # ends are included
                 small = (high - low + 1).prod(1) <= _SMALL
-            self._evaluate(low[small].astype(np.int64), high[small].astype(np.int64))
+            self._evaluate(low[small].T, high[small].T)
             low, high = low[~small], high[~small]
             if not len(low):
                 continue
@@ -203,19 +205,19 @@ class _Search:
         return low[fine], high[fine]
 
     def _evaluate(self, low: Array, high: Array) -> None:
-        """Evaluate every profile of small boxes, of which the ends are integers."""
+        """Evaluate every profile of small boxes, of which the ends, [kinds, n], are integers."""
         sizes = high - low + 1
-        volume = sizes.prod(1)
-        box = np.repeat(np.arange(len(low)), volume)
-        # number of a profile within its box
-        index = np.arange(len(box)) - np.repeat(volume.cumsum() - volume, volume)
-        rows = np.empty((len(box), low.shape[1]), dtype=np.int16)
-        for kind in range(low.shape[1]):  # the digits of a number with mixed bases
-            size = sizes[box, kind]
-            rows[:, kind] = low[box, kind] + index % size
-            index //= size
-        total = rows.sum(1)
-        rows = rows[(total >= self.shell.first) & (total <= self.shell.last)]
+        volume = sizes.prod(0).astype(np.int64)
+        box = np.repeat(np.arange(len(volume)), volume)
+        # number of a profile within its box, below `_SMALL`; float64 divides in less time than int64
+        index = np.arange(float(len(box))) - np.repeat(volume.cumsum() - volume, volume)
+        columns, total = np.empty((len(low), len(box)), dtype=np.int16), np.zeros(len(box))
+        for kind in range(len(low)):  # the digits of a number with mixed bases
+            size = sizes[kind].take(box)
+            rest = np.floor(index / size)
+            found = low[kind].take(box) + (index - rest * size)
+            columns[kind], total, index = found, total + found, rest
+        rows = columns[:, (total >= self.shell.first) & (total <= self.shell.last)].T
         rows = rows[self.evaluator.profiles.occur(self.ending, rows)]
         for start in range(0, len(rows), _BLOCK):
             self.deadline.check()

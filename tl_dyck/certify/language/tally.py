@@ -108,12 +108,13 @@ class JudgedPrefixes(NamedTuple):
     kind: Literal["tokens", "pairs"]
     weigh: Callable[[IntArray], tuple[IntArray, Array, Array]]
 
-    def found(self, index: int) -> PrefixFound:
-        """One of them."""
-        _, log_string, _ = self.weigh(np.array([index]))
+    def found(self, index: int, log_string: float | None = None) -> PrefixFound:
+        """One of them, and the log of how probable it is, if that is known."""
+        if log_string is None:
+            log_string = float(self.weigh(np.array([index]))[1][0])
         what: dict[str, Any] = {self.kind: tuple(self.rows[index].tolist())}
         return PrefixFound(
-            log_probability=float(log_string[0]),
+            log_probability=log_string,
             margin=float(self.margin[index]),
             ending=self.ending,
             **what,
@@ -172,8 +173,8 @@ class Gathered:
             self.strings[place] += _whole_sum(log_count[mine])
         # of the shortest the likeliest; −∞ is chosen by none
         short = np.where(lengths == lengths.min(), log_string, -np.inf)
-        noted = dict.fromkeys(int(at[nats.argmax()]) for nats in (log_string, short))
-        self.see(*map(judged.found, noted))
+        noted = dict.fromkeys(int(nats.argmax()) for nats in (log_string, short))
+        self.see(*(judged.found(int(at[one]), float(log_string[one])) for one in noted))
 
     def add(self, other: Gathered) -> None:
         """Add what another has gathered, of other prefixes that are no longer."""
