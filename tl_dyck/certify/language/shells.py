@@ -209,7 +209,7 @@ class _Search:
         sizes = high - low + 1
         volume = sizes.prod(0).astype(np.int64)
         box = np.repeat(np.arange(len(volume)), volume)
-        # number of a profile within its box, below `_SMALL`; float64 divides in less time than int64
+        # number of a profile within its box, below `_SMALL`: float64 is divided sooner than int64
         index = np.arange(float(len(box))) - np.repeat(volume.cumsum() - volume, volume)
         columns, total = np.empty((len(low), len(box)), dtype=np.int16), np.zeros(len(box))
         for kind in range(len(low)):  # the digits of a number with mixed bases
