@@ -171,7 +171,7 @@ def test_sums_are_decided_as_by_brute_force(shape: dict[str, Any]) -> None:
     for seed in range(1 if shape else 3):
         model = random_model(task, seed, 0.5, d_vocab_out=3, **shape)
         lengths = range(1, 5 if shape else 7)
-        check(certify_language(model, task, lengths), model, task, lengths)
+        check(certify_language(model, task, lengths, until="counted"), model, task, lengths)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -180,7 +180,13 @@ def test_two_layers_without_positions_are_decided_as_by_brute_force(shape: dict[
     model = random_model(task, 1, 0.5, d_vocab_out=3, n_layers=2, **shape)
     with torch.no_grad():
         model.pos_embed.W_pos.zero_()
-    check(certify_language(model, task, range(1, 5)), model, task, range(1, 5), off=1e-7)
+    check(
+        certify_language(model, task, range(1, 5), until="counted"),
+        model,
+        task,
+        range(1, 5),
+        off=1e-7,
+    )
 
 
 @settings(max_examples=6)
@@ -194,7 +200,7 @@ def test_small_automata_are_decided_as_by_brute_force(
     task: AutomatonTask, shape: dict[str, Any], seed: int, scale: float
 ) -> None:
     model = random_model(task, seed, scale, d_vocab_out=max(4, len(task.symbols)), **shape)
-    check(certify_language(model, task, range(1, 4)), model, task, range(1, 4))
+    check(certify_language(model, task, range(1, 4), until="counted"), model, task, range(1, 4))
 
 
 def toward(model: Any, task: AutomatonTask, length: int, margin: float) -> None:
@@ -217,7 +223,7 @@ def test_near_ties_fall_on_their_side(seed: int, side: float) -> None:
     )
     model = random_model(task, seed, 0.7, d_vocab_out=3)
     toward(model, task, 6, side)
-    found = certify_language(model, task, [6])
+    found = certify_language(model, task, [6], until="counted")
     assert found.status == ("proved" if side > 0 else "refuted")
     assert found.margin.high == pytest.approx(side, abs=1e-9)
     check(found, model, task, range(6, 7))
@@ -281,7 +287,7 @@ def test_what_must_follow_is_what_counts(name: str) -> None:
     assert isinstance(task, AutomatonTask)
     size = len(task.symbols) + 1
     model = random_model(task, 1, 0.5, d_vocab=size, d_vocab_out=size)
-    found = certify_language(model, task, 5)
+    found = certify_language(model, task, 5, until="counted")
     check(found, model, task, range(6), bos=size - 1)
     rnn = export_rnn(model, bos_token=size - 1, alphabet=(*task.symbols, "BOS"))
     assert certify_language(rnn, task, 5).wrong == found.wrong
@@ -319,7 +325,7 @@ def test_what_is_asked_before_the_first_symbol_is_decided(task: Any, layers: int
         if layers == 2:
             with torch.no_grad():
                 model.pos_embed.W_pos.zero_()
-        found = certify_language(model, task, lengths)
+        found = certify_language(model, task, lengths, until="counted")
         check(found, model, task, lengths, bos=bos, off=1e-9 if layers == 1 else 1e-7)
         first = certify_language(model, task, lengths, until="refuted")
         assert first.status == found.status
@@ -370,7 +376,7 @@ def right_but_at(task: AutomatonTask, wrong: int, longest: int) -> Any:
 def test_what_is_proved_has_no_gaps(lengths: Any, status: str, to: int, said: str) -> None:
     """Wrong at length 2, right everywhere else."""
     model = right_but_at(cumulative_sum(), 2, 8)
-    found = certify_language(model, cumulative_sum(), lengths)
+    found = certify_language(model, cumulative_sum(), lengths, until="counted")
     check(found, model, cumulative_sum(), lengths)
     assert (found.status, found.proved_to) == (status, to)
     assert dict(found.summary())["proved"] == said

@@ -163,7 +163,7 @@ def test_sums_are_decided_as_by_running_all(shape: str) -> None:
     task = addition_task(1, base=3, least_first="as")
     for seed in range(2):
         model = random_model(task, seed, 0.7, **SHAPES[shape])
-        check(certify_language(model, task), model, task)
+        check(certify_language(model, task, until="counted"), model, task)
 
 
 @pytest.mark.global_rng  # bridges draw weights, which are replaced
@@ -173,7 +173,7 @@ def test_sums_are_decided_as_by_running_all(shape: str) -> None:
 def test_positions_of_other_kinds_are_those_of_the_places(row: str, name: str) -> None:
     task = addition_task(1, base=2, least_first="as")
     rnn = export_rnn(architectures.built(row, name, d_vocab=4))
-    check(certify_language(rnn, task), rnn, task)
+    check(certify_language(rnn, task, until="counted"), rnn, task)
 
 
 @settings(deadline=None, max_examples=12)
@@ -191,7 +191,7 @@ def test_any_order_is_decided_as_by_running_all(
         with pytest.raises(CertifyError, match="says nothing"):
             certify_language(model, task)
         return
-    found = certify_language(model, task)
+    found = certify_language(model, task, until="counted")
     check(found, model, task, bos=n if with_bos else None)
 
 
@@ -203,7 +203,7 @@ def test_answers_to_whole_strings_and_to_their_beginnings(
     task = AutomatonTask(**options)
     model = random_model(task, seed, 1.0, d_vocab_out=4)
     if any(len(brute(model, task, place)) for place in task.asked or ()):
-        check(certify_language(model, task), model, task)
+        check(certify_language(model, task, until="counted"), model, task)
 
 
 def test_from_left_to_right_is_the_same_task_as_without_places() -> None:
@@ -225,7 +225,7 @@ def test_what_may_follow_is_decided_where_places_are_in_any_order() -> None:
     asked = AutomatonTask(**{**fields(task), "asked": None})  # every place but the last
     for seed in range(2):
         model = random_model(task, seed, 0.5)
-        found = certify_language(model, asked, property="allowed", threshold=0.1)
+        found = certify_language(model, asked, property="allowed", threshold=0.1, until="counted")
         for row in found.by_length:
             after = prefixes_of(asked, row.length - 1)
             with torch.no_grad():
@@ -384,7 +384,7 @@ def test_modular_addition_has_numbers_as_symbols() -> None:
         moves=partial(of_residues, 11), answer=lambda state: state[1], places=[0, 1, 2],
     )  # fmt: skip
     model = random_model(task, 2, 0.6, d_vocab_out=11)
-    found = certify_language(model, task)
+    found = certify_language(model, task, until="counted")
     check(found, model, task)
     assert found.tightest is not None
     assert task.language.parse(found.tightest.text).tolist() == [*found.tightest.tokens]

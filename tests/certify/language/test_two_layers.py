@@ -14,9 +14,9 @@ from tests.certify.oracles import in_long_double
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact import walks
 from tl_dyck.certify.exact.lower_layer import Below
-from tl_dyck.certify.exact.minimise import lower_bound
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import count_paths, emission_costs, live_emissions, sweep
+from tl_dyck.certify.exact.search import Search
 from tl_dyck.certify.exact.splits import Brancher
 from tl_dyck.certify.exact.walks import Walks
 from tl_dyck.certify.language import automata, certify_language
@@ -166,8 +166,8 @@ def test_where_bounds_do_not_settle_a_profile_it_is_split(monkeypatch: pytest.Mo
         splits += 1
         return halves(self, *args)
 
-    bounded = partial(lower_bound, most_listed=0, always_listed=0)
-    monkeypatch.setattr(automata, "lower_bound", bounded)
+    searched = partial(Search, most_listed=0, always_listed=0)
+    monkeypatch.setattr(automata, "Search", searched)
     monkeypatch.setattr(Brancher, "halves", counted)
     fields = {"n_layers": 2, "d_model": 8, "d_mlp": 6, "n_heads": 2}
     for seed in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,8 @@ from tests.certify.language.test_automata import (
     says,
 )
 from tl_dyck.certify.deadline import Deadline, by_work
-from tl_dyck.certify.language import automata, certify_language
+from tl_dyck.certify.exact.search import Search
+from tl_dyck.certify.language import anytime, automata, certify_language
 from tl_dyck.certify.language.anytime import UNTIL, Anytime
 from tl_dyck.certify.language.asking import Asking
 from tl_dyck.certify.language.attempts import Attempts
@@ -45,8 +47,8 @@ def long_runs(longest: int) -> tuple[Any, AutomatonTask]:
     return model, task
 
 
-@pytest.mark.parametrize("until", UNTIL)
-def test_the_shortest_error_is_found_before_anything_is_proved(until: str) -> None:
+@pytest.mark.parametrize("until", [None, *UNTIL])
+def test_the_shortest_error_is_found_before_anything_is_proved(until: str | None) -> None:
     model, task = long_runs(12)
     found = certify_language(model, task, range(1, 13), until=until)
     assert found.status == "refuted"
@@ -95,6 +97,75 @@ def test_signs_and_worst_strings_are_those_of_brute_force(shape: dict[str, Any])
         strings = [string for string, _ in every(task, row.length)]
         assert margin[strings.index(exact.worst.tokens)] == pytest.approx(margin.min(), abs=1e-9)
         assert exact.worst.margin == pytest.approx(margin.min(), abs=1e-9)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_by_default_signs_are_told_and_what_is_wrong_but_no_least_margins(
+    shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, wrong = cumulative_sum(), 0
+    model = random_model(task, 0, 0.5, d_vocab_out=3, **shape)
+    monkeypatch.setattr(Anytime, "_margins", None)
+    found = certify_language(model, task, range(1, 5))
+    for row in found.by_length:
+        margin = brute(model, task, row.length)
+        assert row.margin is not None
+        assert row.margin.low <= margin.min() <= row.margin.high + 1e-9
+        assert (row.decided, row.wrong) == (True, int((margin < 0).sum()))
+        wrong += row.wrong
+    assert (found.status == "refuted") == (wrong > 0)
+
+
+def test_by_default_what_takes_longer_to_count_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts may take as long as signs took, and here a second, of which there is none."""
+    task = cumulative_sum()
+    model = random_model(task, 0, 1.0, d_vocab_out=3)
+    network, runner = read_automaton(model, task, 4)
+    asked = Anytime(Asking.of(network, task, 4, None), runner, [4], Deadline(), lambda share: None)
+    monkeypatch.setattr(anytime, "_EACH", -1.0)
+    asked.begun = Deadline.after(math.inf)
+    asked.decide(None)
+    wrong = int((brute(model, task, 4) < 0).sum())
+    assert 0 < asked.wrong(4).low < wrong <= asked.wrong(4).high
+    assert not asked.counts
+
+
+def test_a_question_that_waited_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors are known at once; the least margins of three answers are searched for in slices."""
+    task, shape = cumulative_sum(), {"act_fn": "gelu", "d_mlp": 8, "normalization_type": "LN"}
+    model = random_model(task, 0, 0.5, d_vocab_out=3, n_ctx=12, **shape)
+    whole = certify_language(model, task, [8], until="likeliest")
+    calls = {"_begin": 0, "run": 0}
+    for name in calls:
+        own = getattr(Search, name)
+
+        def called(self: Search, name: str = name, own: Any = own) -> None:
+            calls[name] += 1
+            own(self)
+
+        monkeypatch.setattr(Search, name, called)
+    monkeypatch.setattr(anytime, "_SLICES", (0.01,) * 200)
+    with by_work():
+        found = certify_language(model, task, [8], until="likeliest")
+    assert calls["_begin"] == 3 < calls["run"]
+    assert found.margin.low == pytest.approx(whole.margin.low, abs=1e-8)
+    assert found.margin.high == pytest.approx(whole.margin.high, abs=1e-8)
+
+
+def test_least_margins_leave_half_the_time_to_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = cumulative_sum()
+    network, runner = read_automaton(random_model(task, 0, 1.0, d_vocab_out=3), task, 4)
+    with by_work():
+        asking = Asking.of(network, task, 4, None)
+        asked = Anytime(asking, runner, [4], Deadline.after(100), lambda share: None)
+        left: list[float] = []
+        monkeypatch.setattr(asked, "_ask_all", lambda until, **how: left.append(until.left))
+        for high in (1.0, -1.0):  # first nothing is refuted
+            asked.known[4][0].see(high, (0,) * 4, 0)
+            asked._margins(first=False)
+        asked._count(first=False)
+        asked._margins(first=False)
+    assert left == pytest.approx([100, 50, 100], abs=2)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -54,6 +54,11 @@ class Incumbent:
         config = network.config
         return z.mid.reshape(config.n_heads, config.d_head)
 
+    def bound_by(self, below: float) -> None:
+        """Only what is less is looked for."""
+        if self.upper > below:
+            self.upper, self.string = below, None
+
     def _remember(self, least: LeastValues, strings: IntArray) -> None:
         """Note the worst of some strings (one row each)."""
         best = int(least.upper.argmin())

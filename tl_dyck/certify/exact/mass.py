@@ -36,17 +36,18 @@ _BATCH = 16  # parts bounded at once, as in `search`
 _FEW_STRINGS = 256  # a part with at most so many is run
 _MOST_PARTS = 1_000
 """After so many parts strings are counted along paths, which takes a second a state of an adder of
-342 nodes; then parts are split further only where a time limit ends it,"""
+342 nodes; then parts are split further only where that is asked for,"""
 _USELESS = 0.01
 """and only as long as twice as many parts leave so much less of the unknown, as a share of it."""
 
 
-def count_wrong(attention: AttentionWeights, incumbent: Incumbent) -> Losing:
+def count_wrong(attention: AttentionWeights, incumbent: Incumbent, *, on: bool) -> Losing:
     """How many strings of a graph have a negative objective: exactly if both numbers are equal.
 
     Args:
         attention: the strings and their weights, and when to stop.
         incumbent: the objectives; strings are run through it.
+        on: whether to split further what many parts leave open, until the deadline.
     """
     if is_linear(attention.network):  # there the sum along a path decides
         return count_losing(attention, incumbent)
@@ -54,7 +55,7 @@ def count_wrong(attention: AttentionWeights, incumbent: Incumbent) -> Losing:
     found = mass.run(_MOST_PARTS)
     if found.low < found.high and not attention.deadline.passed:
         found = _both(found, count_losing(attention, incumbent))
-        if found.low < found.high and attention.deadline.at < math.inf:
+        if found.low < found.high and on:
             found = _both(found, mass.go_on())
     return found
 

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -95,18 +95,18 @@ def minimise(
         incumbent.string is None
     ):  # numbers overflow: nothing is known of this string, and so nothing of the least
         return Minimum(-math.inf, math.inf, lattice.tokens, True, stats)
-    lower, counts = lower_bound(
+    search = Search(
         attention,
         incumbent,
-        output,
         decide=decide,
         tolerance=tolerance,
         most_listed=max_listed,
         always_listed=always_listed,
     )
+    lower = lower_bound(search, output)
     # a minimum that is known was found in time, whatever the clock says now
     in_time = not deadline.passed or lower >= incumbent.upper
-    stats |= {**counts, "strings_run": incumbent.strings_run}
+    stats |= {**search.stats, "strings_run": incumbent.strings_run}
     return Minimum(lower, incumbent.upper, incumbent.string, in_time, stats)
 
 
@@ -138,26 +138,19 @@ def run_all(
     return Minimum(lower, upper, worst, in_time, {"strings_run": done})
 
 
-def lower_bound(
-    attention: AttentionWeights, incumbent: Incumbent, output: Array, **how: Any
-) -> tuple[float, dict[str, int]]:
+def lower_bound(search: Search, output: Array) -> float:
     """A proved lower bound of the objectives on all strings of a graph; the least seen is noted.
 
     Args:
-        attention: the strings and their weights, and when to stop.
-        incumbent: what is to be minimised, and the strings run so far: at least one.
+        search: what is to be minimised, with at least one string run, and when to stop; it is run
+            if there is no quicker way.
         output: [H, d_head] the attention's output on some string.
-        **how: of `Search`.
-
-    Returns:
-        The bound, and what was counted.
     """
     lower = None
-    if is_linear(attention.network):
+    if is_linear(search.network):
         with contextlib.suppress(OutOfTime):
-            lower = linear_minimum(attention, incumbent, output)
+            lower = linear_minimum(search.attention, search.incumbent, output)
     if lower is not None:
-        return lower, {}
-    search = Search(attention, incumbent, **how)
+        return lower
     search.run()
-    return search.lower, search.stats
+    return search.lower

@@ -44,6 +44,8 @@ _FEWER = 4
 _LARGE = 1e6
 # of many rivals so many are bounded first: those whose margin at the centre is least
 _NEAREST = 8
+_MOST_KEPT = 100_000_000
+"""Bytes of weights and parts that may be kept of a search to go on with later (100 MB)."""
 
 
 @final
@@ -92,26 +94,13 @@ class Search:
         self.work = Work(self.network, self.graph, always_listed)
         self._numbers = itertools.count()
         self._listable = math.inf
+        self._begun = False
 
     def run(self) -> None:
-        """Search until done or out of time."""
-        groups = np.arange(len(self.graph.groups))
-        every = np.arange(len(self.unembedding))
-        counts = np.ones(len(groups))  # if there is no time to count
-        with contextlib.suppress(OutOfTime):
-            counts = count_paths(self.graph, groups)
-        # a group may have lost all its strings to the budgets
-        # -∞: nothing is proved of any group yet
-        self.open = [
-            Part(-math.inf, next(self._numbers), group, None, every, count)
-            for group, count in enumerate(counts.tolist())
-            if count
-        ]
+        """Search until done or out of time; called again, it goes on, see `may_go_on`."""
+        if not self._begun:
+            self._begin()
         batch: list[Part] = []
-        with contextlib.suppress(OutOfTime):
-            self._guess()
-        if not self._known:
-            self._bound_at_once()
         try:
             while self.open and not self.finished:
                 batch = self._next_batch()
@@ -120,6 +109,32 @@ class Search:
         except OutOfTime:
             for part in batch:  # some may be closed or split already: then they are covered twice
                 self._keep(part)
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether it pays to keep it until there is time again: else another begins anew."""
+        kept = self.attention.weights.nbytes + len(self.open) * len(self.graph.option)
+        return self._begun and kept <= _MOST_KEPT
+
+    def _begin(self) -> None:
+        """All strings are open; the worst that a guess knows are run."""
+        groups = np.arange(len(self.graph.groups))
+        every = np.arange(len(self.unembedding))
+        counts = np.ones(len(groups))  # if there is no time to count
+        with contextlib.suppress(OutOfTime):
+            counts = count_paths(self.graph, groups)
+            self._begun = True
+        # a group may have lost all its strings to the budgets
+        # -∞: nothing is proved of any group yet
+        self.open = [
+            Part(-math.inf, next(self._numbers), group, None, every, count)
+            for group, count in enumerate(counts.tolist())
+            if count
+        ]
+        with contextlib.suppress(OutOfTime):
+            self._guess()
+        if not self._known:
+            self._bound_at_once()
 
     def _bound_at_once(self) -> None:
         """A lower bound on all strings, from the sizes of what occurs."""

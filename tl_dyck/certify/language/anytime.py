@@ -1,7 +1,7 @@
 """What is decided first: errors, then the sign of each answer, then least margins, then counts.
 
 Every length and answer is a question by itself. Each is first asked for a short time, so that a
-hard one keeps no easy one waiting; what is open is then asked again, for longer. What was found
+hard one keeps no easy one waiting; what is open is then gone on with, for longer. What was found
 before a limit stays.
 
 Knows: the order in which an automaton's strings are decided.
@@ -26,13 +26,14 @@ _EACH = 1.0
 """Seconds for which strings of a state are counted before those of others."""
 
 UNTIL = ("refuted", "signs", "likeliest", "counted")
-"""What may be asked for, in the order in which it becomes known."""
+"""What may be asked for, in the order in which it becomes known. If nothing is: of an automaton the
+signs, and how many strings are wrong if that takes no longer; of brackets, "counted"."""
 
 _PROBED = 5
 """Lengths that are asked before all others: the shortest, the longest, and some between."""
 
 _SLICES = (1.0, 8.0, 64.0, 512.0, math.inf)
-"""Seconds after which an open question waits for the others, for it begins anew."""
+"""Seconds after which an open question waits for the others."""
 
 
 @final
@@ -67,13 +68,18 @@ class Anytime:
             for length, numbers in self.numbers.items()
         }
         self.counts: dict[int, Losing] = {}
+        self.begun = Deadline.after(0.0)
         self.attempts = Attempts(asking, runner, lengths, deadline)
 
-    def decide(self, until: str) -> None:
+    def decide(self, until: str | None) -> None:
         """Find out what is asked for, in time."""
-        order = UNTIL.index(until)
-        # "refuted" (0) needs the pass of signs as well: what no try finds, bounds may
-        passes = (self._try, self._signs, self._margins, self._count)[: max(order, 1) + 1]
+        # "refuted" needs the pass of signs as well: what no try finds, bounds may
+        passes = [self._try, self._signs]
+        if until is None:
+            passes += [self._count_soon]
+        elif until in ("likeliest", "counted"):
+            # twice, for counts may leave some of the time that margins leave to them
+            passes += [self._margins, self._count, self._margins][: 3 if until == "counted" else 1]
         for done, each in enumerate(passes):
             if self.deadline.passed or (until == "refuted" and self.is_refuted):
                 break
@@ -145,20 +151,23 @@ class Anytime:
                     self.known[len(string)][answer].see(high, string, answer)
 
     def _signs(self, *, first: bool) -> None:
-        self._ask_all(decide=True, first=first)
-
-    def _margins(self, *, first: bool) -> None:
+        self._ask_all(self.deadline, decide=True, first=first)
         for of in self.known.values():
             for each in of.values():
-                each.ended = False
-        self._ask_all(decide=False, first=first)
+                # a least margin is another question
+                each.ended, each.search = False, None
 
-    def _ask_all(self, *, decide: bool, first: bool) -> None:
+    def _margins(self, *, first: bool) -> None:
+        # half the time is for what is to be counted
+        halves = 2 if self.is_refuted and not self.counts else 1
+        self._ask_all(_share(self.deadline, halves), decide=False, first=first)
+
+    def _ask_all(self, deadline: Deadline, *, decide: bool, first: bool) -> None:
         """Every length, for longer and longer; until there is an error, if the first will do."""
         for seconds in _SLICES:
             for length in self.known:
-                self._ask(length, seconds, decide=decide)
-                if self.deadline.passed or (first and self.is_refuted):
+                self._ask(length, min(seconds, deadline.left), decide=decide)
+                if deadline.passed or (first and self.is_refuted):
                     return
 
     def _ask(self, length: int, seconds: float, *, decide: bool) -> None:
@@ -183,18 +192,29 @@ class Anytime:
                 below=below,
                 string=known.string,
                 in_time=self.deadline.at < math.inf,
+                search=known.search,
             )
             known.low, known.ended = max(known.low, found.low), found.ended
+            known.search = found.search
             known.see(found.high, found.string, answer)
 
+    def _count_soon(self, *, first: bool) -> None:
+        """Count what is wrong, if that takes no longer than all before."""
+        seconds = min(max(_EACH, -self.begun.left), self.deadline.left)
+        self._count_by(Deadline.after(seconds), on=False)
+
     def _count(self, *, first: bool) -> None:
+        self._count_by(self.deadline, on=self.deadline.at < math.inf)
+
+    def _count_by(self, deadline: Deadline, *, on: bool) -> None:
         refuted = [length for length in self.known if self.least(length).high < 0]
         for done, length in enumerate(refuted):
-            if self.deadline.passed:
+            if deadline.passed:
                 return
             doubtful = [each.answer for each in self.known[length].values() if not each.low > 0]
-            limit = _share(self.deadline, len(refuted) - done)
-            self.counts[length] = counted(self.asking.margins(length), length, doubtful, limit)
+            limit = _share(deadline, len(refuted) - done)
+            margins = self.asking.margins(length)
+            self.counts[length] = counted(margins, length, doubtful, limit, on=on)
 
     def _numbers(self, length: int) -> dict[int, int]:
         """How many strings of a length ask for each answer."""
@@ -218,16 +238,21 @@ class Anytime:
                     known.low = margins.floor(answer, lengths[-1])
 
 
-def counted(margins: Margins, length: int, answers: Sequence[int], deadline: Deadline) -> Losing:
-    """How many strings of a length that ask for some answers are wrong, state by state."""
+def counted(
+    margins: Margins, length: int, answers: Sequence[int], deadline: Deadline, *, on: bool
+) -> Losing:
+    """How many strings of a length that ask for some answers are wrong, state by state.
+
+    What is not counted exactly at once is gone `on` with until the deadline.
+    """
     asking = np.flatnonzero(np.isin(margins.answers.answer, answers)).tolist()
     found: dict[int, Losing] = {}
-    for most in (_EACH, math.inf) if deadline.at < math.inf else (math.inf,):
+    for most in (_EACH, math.inf) if on else (math.inf,):
         # what is not counted exactly at once shares the rest of the time
         hard = [s for s in asking if s not in found or found[s].low < found[s].high]
         for done, state in enumerate(hard):
             limit = _share(deadline, len(hard) - done, most)
-            found[state] = margins.wrong(length, state, limit)
+            found[state] = margins.wrong(length, state, limit, on=on)
     every = found.values()
     return Losing(sum(each.low for each in every), sum(each.high for each in every))
 

@@ -27,6 +27,7 @@ from tl_dyck.certify.exact.mass import count_wrong
 from tl_dyck.certify.exact.minimise import lower_bound
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import emission_costs, sweep
+from tl_dyck.certify.exact.search import Search
 from tl_dyck.certify.exact.unembedding import LeastValues
 from tl_dyck.certify.exact.walks import Walks
 from tl_dyck.certify.language.claims import Allowed, PrefixClaim
@@ -198,6 +199,7 @@ class Least:
         string: where, without BOS.
         answer: what should be said there.
         ended: whether the search came to an end; else it ran out of time, and may be gone on with.
+        search: what is then gone on with, unless it holds too much memory: that begins anew.
         lost: of several answers, those with a negative margin.
     """
 
@@ -206,6 +208,7 @@ class Least:
     string: tuple[int, ...] | None = None
     answer: int = NOTHING
     ended: bool = True
+    search: Search | None = field(default=None, repr=False)
     lost: list[Least] = field(default_factory=list)
 
     def see(self, high: float, string: tuple[int, ...] | None, answer: int) -> None:
@@ -289,6 +292,7 @@ class Margins:
         below: float = math.inf,
         string: tuple[int, ...] | None = None,
         in_time: bool = False,
+        search: Search | None = None,
     ) -> Least:
         """The least margin on the strings of a length that ask for an answer.
 
@@ -300,7 +304,13 @@ class Margins:
             below: only what is less is looked for, so that the lower bound is of no use beyond.
             string: one of them, with which to begin; None for any.
             in_time: only the deadline ends it, and not a number of parts.
+            search: of the same question, to go on with.
         """
+        if search is not None:
+            search.attention.deadline = deadline
+            search.incumbent.bound_by(below)
+            search.run()
+            return self._found(search, search.lower, answer)
         nothing = Least(-math.inf, answer=answer)
         try:
             graph = self._walks.graph(self.answers.answer == answer, length)
@@ -315,17 +325,22 @@ class Margins:
         output = incumbent.run_string(self._read(string) if string else _some_string(graph))
         if incumbent.string is None:  # numbers overflow
             return nothing
-        if incumbent.upper > below:
-            incumbent.upper, incumbent.string = below, None
+        incumbent.bound_by(below)
         parts = max(_MOST_PARTS, _PARTS_OF_GROUP * len(graph.groups))
         if in_time:
             parts = max(parts, _MOST_ROOM // len(graph.option))
-        how = {"decide": decide, "tolerance": TOLERANCE, "most_parts": parts}
-        low, _ = lower_bound(attention, incumbent, output, **how)
+        asked = attention, incumbent
+        search = Search(*asked, decide=decide, tolerance=TOLERANCE, most_parts=parts)
+        return self._found(search, lower_bound(search, output), answer)
+
+    def _found(self, search: Search, low: float, answer: int) -> Least:
+        """What a search came to, and itself if it is to be gone on with."""
+        incumbent, ended = search.incumbent, not search.attention.deadline.passed
+        again = None if ended or not search.may_go_on else search
         if incumbent.string is None:
-            return Least(low, math.inf, None, answer, not deadline.passed)
+            return Least(low, math.inf, None, answer, ended, again)
         seen = self._written(incumbent.string)
-        return Least(low, incumbent.upper, seen, answer, not deadline.passed)
+        return Least(low, incumbent.upper, seen, answer, ended, again)
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def floor(self, answer: int, longest: int) -> float:
@@ -359,15 +374,16 @@ class Margins:
         return network.largest_read(table, np.arange(len(tokens)))
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-    def wrong(self, length: int, state: int, deadline: Deadline) -> Losing:
+    def wrong(self, length: int, state: int, deadline: Deadline, *, on: bool) -> Losing:
         """On how many strings of a length, of those that end in a state, it is negative.
 
-        The fewer strings are looked at together, the tighter are their bounds.
+        The fewer strings are looked at together, the tighter are their bounds. See `count_wrong`.
         """
         graph = self._walks.graph(np.arange(len(self.answers.answer)) == state, length)
         if graph is None:
             return Losing(0, 0)
-        return count_wrong(*self._asked(graph, int(self.answers.answer[state]), deadline))
+        asked = self._asked(graph, int(self.answers.answer[state]), deadline)
+        return count_wrong(*asked, on=on)
 
     def _asked(
         self, graph: StringGraph, answer: int, deadline: Deadline

@@ -43,7 +43,7 @@ def decide_automaton(
     lengths: tuple[int, ...],
     threshold: float | None,
     *,
-    until: str,
+    until: str | None,
     deadline: Deadline,
     tell: Callable[[float], None],
 ) -> LanguageCertificate:
@@ -59,7 +59,7 @@ def decide_automaton(
         threshold: of the claim "allowed"; None for "any_token".
         until: "counted", for the least margin and the number of wrong strings of every length;
             "likeliest", for the least margins alone; "signs", for their signs; "refuted" ends at
-            the first error.
+            the first error; None for the signs, and those numbers if they take no longer.
         deadline: when to stop.
         tell: is told the share of the work done.
 
@@ -135,7 +135,8 @@ def count_wrong_strings(
         margins = asking.margins(length)
         asked = np.unique(margins.answers.answer).tolist()
         answers = [answer for answer in asked if answer != NOTHING]
-        found[length] = counted(margins, length, answers, Deadline.after(time_limit))
+        limit, on = Deadline.after(time_limit), time_limit is not None
+        found[length] = counted(margins, length, answers, limit, on=on)
     return found
 
 

@@ -10,6 +10,7 @@ automata, are paths of a graph (`automata`).
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -69,7 +70,7 @@ def certify_language(
     other: Any = None,
     head: Head | None = None,
     threshold: float | None = None,
-    until: str = "counted",
+    until: str | None = None,
     most_run: SupportsIndex = 100_000,
     time_limit: float | None = None,
     n_jobs: SupportsIndex = 1,
@@ -116,7 +117,10 @@ def certify_language(
         until: when to stop: "counted", when every length is decided and so the probability of
             error exact; "likeliest", when the likeliest error is known, or of an automaton, when
             the least margin of every length is; "signs", when it is known of every length whether
-            there is an error; "refuted", at any error.
+            there is an error; "refuted", at any error. None for "counted" of brackets, where
+            counts come with the verdict; of an automaton for "signs", and for counts of what is
+            wrong if they take no longer than the signs: the least margin is then between what was
+            proved and what was seen.
         most_run: how many prefixes to run a model on that has positions or several layers; the
             empty one always. Of an automaton, of models that are run.
         time_limit: seconds, after which what is known is returned; None for no limit.
@@ -140,7 +144,7 @@ def certify_language(
     """
     started = time.perf_counter()
     deadline = Deadline.after(check_time_limit(time_limit))
-    if until not in UNTIL:
+    if until is not None and until not in UNTIL:
         raise unknown_name("until", until, UNTIL)
     workers = check_jobs(n_jobs)
     most_run = check_integer("most_run", most_run, least=0)
@@ -158,6 +162,7 @@ def certify_language(
         else:
             found = run_automaton(says, task, wanted, above, most_run=most_run, **how)
         return replace(found, made_with=made_with(unwrapped(model_or_rnn)))
+    until = until or "counted"
     about: dict[str, Any] = {"epsilon": epsilon, "other": other, "head": head}
     asked = ask(model_or_rnn, task, property, wanted[-1], **about, threshold=threshold)
     gap = first_gap(asked.spoken(wanted[-1]), wanted, property, asked.task.language)
@@ -352,7 +357,7 @@ def count(asked: Asked, length: int, tally: Tally, deadline: Deadline) -> bool:
     for state, string in zip(*answers.examples(length), strict=True):
         for judged in asked.judged(string[None]):
             deadline.check()
-            low, high = alike.wrong(length, int(state), deadline)
+            low, high = alike.wrong(length, int(state), deadline, on=deadline.at < math.inf)
             tally.take_number(judged.found(0), low, high)
             exact &= low == high
             if low and not tally.knows_as_likely(judged.found(0)):

@@ -73,7 +73,7 @@ class Ran:
     """
 
     def __init__(
-        self, strings: Strings, lengths: Sequence[int], until: str, deadline: Deadline
+        self, strings: Strings, lengths: Sequence[int], until: str | None, deadline: Deadline
     ) -> None:
         self.strings, self.deadline, self.until = strings, deadline, until
         self.lengths = [length for length in lengths if strings.numbers[length]]
@@ -196,7 +196,7 @@ def run_automaton(
     threshold: float | None,
     *,
     most_run: int,
-    until: str,
+    until: str | None,
     deadline: Deadline,
     tell: Callable[[float], None],
 ) -> LanguageCertificate:
