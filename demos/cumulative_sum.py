@@ -66,7 +66,8 @@ else:
     assert not [name for name in ignored.missing_keys if "mask" not in name and "IGN" not in name]
 
 # %% Is it right on every sequence, at all positions?
-found = certify_language(model, task, range(1, said.length + 1), time_limit=said.seconds)
+how = {"until": "counted", "time_limit": said.seconds}
+found = certify_language(model, task, range(1, said.length + 1), **how)
 print(found)
 for row in found.by_length:
     print(f"{row.length:>2} numbers: {row.prefixes:>24,} sequences, least margin {row.margin}")
@@ -83,7 +84,7 @@ for bits in said.bits:
         for weight in rounded.parameters():
             step = (weight.abs().max() / (2 ** (bits - 1) - 1)).clamp(min=1e-30)
             weight.copy_((weight / step).round() * step)
-    found = certify_language(rounded, task, range(1, said.length + 1), time_limit=said.seconds)
+    found = certify_language(rounded, task, range(1, said.length + 1), **how)
     print(f"{bits} bits:")
     print(found)
     for row in found.by_length:

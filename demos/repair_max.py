@@ -141,7 +141,8 @@ def repaired(numbers: int, seed: int) -> dict[str, object]:
         print(f"round {each}: {found.status}, least margin {found.margin}, "
               f"{kept['seconds'][-1]} s; answers wrong somewhere: {len(found.errors)}")  # fmt: skip
         if not each:
-            counted = certify_language(model, task, [numbers], time_limit=said.seconds)
+            how = {"until": "counted", "time_limit": said.seconds}
+            counted = certify_language(model, task, [numbers], **how)
             error, row = counted.by_length[0].error, counted.by_length[0]
             kept |= {"least": found.margin, "inputs": row.wrong if row.decided else list(error)}
             print(f"  wrong inputs: {row.wrong if row.decided else f'a share of {error}'}")

@@ -56,9 +56,7 @@ def certify_language(
     task: Annotated[
         str | None, option("NAME", "\\[default: the model's language]", "--task", "-t")
     ] = None,
-    until: Annotated[
-        str | None, option("WHEN", "When to stop: counted, likeliest, signs, refuted.")
-    ] = None,
+    until: Annotated[str | None, option("WHEN", "counted, likeliest, signs, refuted.")] = None,
     sample: Annotated[
         list[int] | None,
         option("N", "Sample the error at this length too; may be repeated.", check=whole(1)),

@@ -106,6 +106,15 @@ class BoundMinimum:
         """The columns of an item that are somewhere below what they must reach."""
         return np.flatnonzero((self.least < self.threshold) & (self.columns.item == item))
 
+    def of_objectives(self, bound: LinearBound, threshold: float) -> Array:
+        """What it says of the objectives that it was made for, less a threshold, [I, K], rounded.
+
+        scale · (objective - threshold) ≥ values, divided by the end of the scale that is worse.
+        """
+        scale = np.where(self.values < 0, bound.scale_low[:, None], bound.scale_high[:, None])
+        found: Array = threshold + self.values / scale
+        return found
+
     def worst_paths(self, items: IntArray) -> IntArray:
         """[items, steps] for each of some items a string on which the linear bound is least."""
         # [B], in order: all columns of item 0 first

@@ -29,7 +29,7 @@ from tl_dyck.certify.exact.paths import (
     live_emissions,
     sweep,
 )
-from tl_dyck.certify.exact.readout import LinearBound, Readout
+from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.splits import Brancher
 from tl_dyck.certify.exact.unembedding import MANY, Unembedding
@@ -211,7 +211,7 @@ class Search:
                 bound = readout.lower(self.unembedding.take(near), upper)
                 least = minimise_bound(region, bound)
                 self.incumbent.run(least.worst_paths(np.arange(len(sound))))
-                low = _values(least, bound, upper).min(1) < self.threshold()
+                low = least.of_objectives(bound, upper).min(1) < self.threshold()
                 self._cut([parts[i] for i in sound.tolist()], region, low)
 
     def _cut(self, parts: Sequence[Part], region: Region, low: BoolArray) -> None:
@@ -311,7 +311,7 @@ class Search:
         self.work.spent += len(parts) * self.work.to_minimise(len(asked))
         bound = readout.lower(among.take(asked), threshold)
         least = minimise_bound(region, bound)
-        found = _values(least, bound, threshold)
+        found = least.of_objectives(bound, threshold)
         # the quotient and the sum, each rounded once
         found -= 4e-16 * (abs(found) + abs(threshold))
         values[:, asked] = np.maximum(values[:, asked], found)
@@ -422,11 +422,3 @@ class Search:
     def _residual(self, items: Items) -> Ball:
         """The residual stream of each item's last symbol."""
         return self.graph.symbols.r.at(self.graph.groups[items.groups])
-
-
-def _values(least: BoundMinimum, bound: LinearBound, threshold: float) -> Array:
-    """What a linear bound of the objectives minus a threshold says of them, [I, K], rounded."""
-    # scale · (objective - threshold) ≥ least.values, divided by the end of the scale that is worse
-    scale = np.where(least.values < 0, bound.scale_low[:, None], bound.scale_high[:, None])
-    found: Array = threshold + least.values / scale
-    return found

@@ -14,6 +14,8 @@ import numpy as np
 from tl_dyck.certify.exact.balls import IntArray
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.automata import NOTHING, Answers, Margins
+from tl_dyck.certify.language.claims import Allowed, PrefixClaim
+from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
 from tl_dyck.tasks import AutomatonTask
@@ -116,6 +118,25 @@ def prefixes_of(task: AutomatonTask, longest: int, *, ahead: bool) -> dict[int, 
     length = task.train_lengths[0]
     found = {length: prefixes_at(task, task.asked[0], whole=True)}
     return found if length <= longest else {}
+
+
+def along(network: Network, claim: PrefixClaim, answers: Answers) -> Margins:
+    """A claim about stacks, along paths: of the bracket that closes, or of those that may follow.
+
+    Args:
+        network: the model.
+        claim: of either kind.
+        answers: of brackets.
+    """
+    if isinstance(claim, Allowed):
+        return Margins.allowed(network, answers, claim.threshold)
+
+    def objectives(bracket: int) -> Objectives:
+        found = claim.objectives(Ending((bracket // 2,), None), network.config.d_vocab_out)
+        assert found is not None
+        return found
+
+    return Margins(network, answers, objectives)
 
 
 def wanted(

@@ -30,8 +30,6 @@ from tl_dyck.certify.exact.paths import emission_costs, sweep
 from tl_dyck.certify.exact.search import Search
 from tl_dyck.certify.exact.unembedding import LeastValues
 from tl_dyck.certify.exact.walks import Walks
-from tl_dyck.certify.language.claims import Allowed, PrefixClaim
-from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.lattice import SpaceTooLargeError
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.language import DyckLanguage
@@ -390,25 +388,6 @@ class Margins:
     ) -> tuple[AttentionWeights, Incumbent]:
         attention = AttentionWeights(self.network, graph, deadline)
         return attention, Incumbent(self.network, graph, self.objectives(answer))
-
-
-def along(network: Network, claim: PrefixClaim, answers: Answers) -> Margins:
-    """A claim about stacks, along paths: of the bracket that closes, or of those that may follow.
-
-    Args:
-        network: the model.
-        claim: of either kind.
-        answers: of brackets.
-    """
-    if isinstance(claim, Allowed):
-        return Margins.allowed(network, answers, claim.threshold)
-
-    def objectives(bracket: int) -> Objectives:
-        found = claim.objectives(Ending((bracket // 2,), None), network.config.d_vocab_out)
-        assert found is not None
-        return found
-
-    return Margins(network, answers, objectives)
 
 
 def _some_string(graph: StringGraph) -> tuple[int, ...]:

@@ -23,7 +23,8 @@ import torch
 from tl_dyck.certify.deadline import RUN_A_LOOK, Deadline, OutOfTime, counts_work
 from tl_dyck.certify.exact.linear import is_linear
 from tl_dyck.certify.language.anytime import UNTIL
-from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins, along
+from tl_dyck.certify.language.asking import along
+from tl_dyck.certify.language.automata import NOTHING, Answers, Least, Margins
 from tl_dyck.certify.language.automaton_certificate import decide_automaton, read_automaton_claim
 from tl_dyck.certify.language.evaluator import Evaluator
 from tl_dyck.certify.language.lengths import first_gap, lengths_unsaid, lengths_up_to

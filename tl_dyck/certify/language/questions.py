@@ -16,7 +16,8 @@ import torch
 from tl_dyck.certify.exact.balls import Array, IntArray
 from tl_dyck.certify.exact.lower_layer import Below
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.language.automata import Answers, Margins, along
+from tl_dyck.certify.language.asking import along
+from tl_dyck.certify.language.automata import Answers, Margins
 from tl_dyck.certify.language.claims import (
     Allowed,
     NextToken,
