@@ -141,7 +141,7 @@ def test_without_places_each_string_is_read_to_its_end(bos: int | None) -> None:
     task = cumulative_sum()
     more = {"d_vocab": 3 + (bos is not None), "d_vocab_out": 3, **AHEAD}
     model = random_model(task, 1, 1.0, **more)
-    found = certify_language(model, task, range(1, 6))
+    found = certify_language(model, task, range(1, 6), until="counted")
     assert found.method == "paths of a graph"
     check_prefixes(found, model, task, range(1, 6), bos)
 

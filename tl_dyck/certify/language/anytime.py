@@ -243,11 +243,11 @@ def counted(
 ) -> Losing:
     """How many strings of a length that ask for some answers are wrong, state by state.
 
-    What is not counted exactly at once is gone `on` with until the deadline.
+    With `on` until the deadline.
     """
     asking = np.flatnonzero(np.isin(margins.answers.answer, answers)).tolist()
     found: dict[int, Losing] = {}
-    for most in (_EACH, math.inf) if on else (math.inf,):
+    for most in (_EACH, math.inf) if deadline.at < math.inf else (math.inf,):
         # what is not counted exactly at once shares the rest of the time
         hard = [s for s in asking if s not in found or found[s].low < found[s].high]
         for done, state in enumerate(hard):
