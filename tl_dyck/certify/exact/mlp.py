@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -11,7 +12,7 @@ from tl_dyck.certify.exact.balls import UNIT, Array, Ball, apply_activation, gam
 from tl_dyck.certify.exact.functional import Functional, Linear, ulp
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.region import Region
-from tl_dyck.certify.exact.stages import Stage
+from tl_dyck.certify.exact.stages import Stage, identity, projected
 from tl_dyck.reading.activations import ACTIVATIONS
 
 _POINTS = 9  # of a smooth activation; the lines' room falls with the square of their distance
@@ -159,10 +160,20 @@ class Mlp(Stage):
         weight, bias = self.network.weight(f"W_{name}"), self.network.weight(f"b_{name}")
         return self._scaled(f.through(weight, bias, self._normed_size))
 
+    @cached_property
+    def coordinates(self) -> tuple[Array, Array]:
+        """See `Stage`; those of m are known already, if a norm stands before the MLP."""
+        if not self.exact:
+            return super().coordinates
+        return self._with_hidden(projected(self, identity(self)), self.m.coordinates)
+
     def ranges(self, f: Functional, *, signs: bool = False) -> tuple[Array, Array]:
         """See `Stage`."""
-        low, high = self._hidden_part(f)
-        m_low, m_high = self.m.ranges(Functional.of(f.coef))
+        return self._with_hidden(f, self.m.ranges(Functional.of(f.coef)))
+
+    def _with_hidden(self, f: Functional, of_m: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Ranges of f, given those of its coefficients on m."""
+        (low, high), (m_low, m_high) = self._hidden_part(f), of_m
         slack = ulp(low, m_low) + ulp(high, m_high)
         return low + m_low - slack, high + m_high + slack
 

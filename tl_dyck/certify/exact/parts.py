@@ -39,7 +39,9 @@ class Part:
 
 def union(rivals: Sequence[IntArray]) -> tuple[IntArray, BoolArray]:
     """The union of I sets of indices, [K], sorted; and which of them are in each set, [I, K]."""
-    union = np.unique(np.concatenate(rivals)) if len(rivals) > 1 else rivals[0]
+    if all(np.array_equal(rivals[0], each) for each in rivals[1:]):
+        return rivals[0], np.ones((len(rivals), len(rivals[0])), dtype=bool)
+    union = np.unique(np.concatenate(rivals))
     return union, np.stack([np.isin(union, each) for each in rivals])
 
 

@@ -163,12 +163,10 @@ def extremes(
     """
     # as above: symbol S costs nothing
     padded = np.concatenate([symbols, np.zeros((1, symbols.shape[1]))])
-    least = most = _emission_sums(graph, padded)
+    costs = _emission_sums(graph, np.concatenate([padded, -padded], axis=1))
     if allowed is not None:
-        least, most = np.where(allowed, least, np.inf), np.where(allowed, most, -np.inf)
-    bundles = np.concatenate(
-        [_least_of_bundles(graph, least), -_least_of_bundles(graph, most, np.maximum)], axis=1
-    )
+        np.copyto(costs.reshape(len(costs), 2, -1), np.inf, where=~allowed[:, None])
+    bundles = _least_of_bundles(graph, costs)
     _close(graph, bundles, np.tile(np.broadcast_to(groups, symbols.shape[1]), 2), np.inf)
     # the greatest is minus the least of the negated costs: [least of B | -greatest of B]
     both = _to_go(graph, bundles)[graph.root]
@@ -177,7 +175,8 @@ def extremes(
 
 def _to_go(graph: StringGraph, bundles: Array) -> Array:
     """[nodes, B]: to_go[v] = min over v → w of (its bundle's cost + to_go[w]), last level first."""
-    to_go = np.full((graph.n_nodes, bundles.shape[1]), np.inf)
+    to_go = np.empty((graph.n_nodes, bundles.shape[1]))
+    to_go[: graph.n_sinks] = np.inf  # the others have arcs
     to_go[graph.finals] = 0.0
     for nodes, target, bundle, most in graph.levels_up:
         graph.deadline.check_clock()
@@ -340,7 +339,8 @@ def live(
     """The allowed emissions, and the arcs, that are on some path of a group: [E] and [A]."""
     if allowed is None:
         allowed = np.ones(len(graph.option), dtype=bool)
-    closed = (graph.bundle_group != NO_GROUP) & ~np.isin(graph.bundle_group, groups)
+    mine = graph.bundle_group == groups if np.ndim(groups) == 0 else np.isin(graph.bundle_group, groups)
+    closed = (graph.bundle_group != NO_GROUP) & ~mine
     bundles = np.logical_or.reduceat(allowed, graph.bundle_start[:-1]) & ~closed
     ends, begun = np.zeros((2, graph.n_nodes), dtype=bool)
     ends[graph.finals], begun[graph.root] = True, True

@@ -219,6 +219,10 @@ class Region:
         Returns:
             low and high, [I, K].
         """
+        if offsets is None and directions.shape[0] == 1 < directions.shape[1]:
+            few, which, sign = _apart(directions[0])
+            if len(few) < len(which):
+                return self._of_others(directions, few, which, sign)
         shape = len(self.items), directions.shape[1]
         low, high = np.zeros((2, *shape))
         wanted = np.ones(shape, dtype=bool)
@@ -233,6 +237,18 @@ class Region:
         exact = [self._of_head(h, directions[:, :, h], wanted) for h in range(self.n_heads)]
         low[wanted], high[wanted] = np.sum(exact, axis=0)
         return low, high
+
+    def _of_others(
+        self, directions: Array, few: IntArray, which: IntArray, sign: Array
+    ) -> tuple[Array, Array]:
+        """Ranges of directions, from those of a few that they equal up to sign and rounding."""
+        least, most = self.ranges(directions[:, few])
+        low, high = least[:, which], most[:, which]
+        low, high = np.where(sign > 0, low, -high), np.where(sign > 0, high, -low)
+        # what is left of D · o, D less the other: whatever it is, this is sound
+        left = abs(directions[0] - sign[:, None, None] * directions[0, few[which]])
+        lost = einsum(left, self.output_size, "k head e, item head e -> item k") * (1 + 1e-9)
+        return low - lost, high + lost
 
     def _boxed(self, directions: Array) -> tuple[Array, Array]:
         """Bounds of Σ_h D^h · o^h, [I, K], from ranges of each o^h along axes; D is [K, H, width].
@@ -372,3 +388,27 @@ class Region:
         rounding = (16 + self.n_heads) * UNIT * (abs(t) + abs(down) + abs(up))
         slack = ratio * lost * (1 + 1e-6) + rounding + 1e-300
         return t + down - slack, t + up + slack
+
+
+def _apart(directions: Array) -> tuple[IntArray, IntArray, Array]:
+    """Of K directions, [K, H, width], those that are no other's, up to sign and rounding.
+
+    A norm that subtracts no mean is one of a vector beside its negative: half of its coordinates
+    say nothing new.
+
+    Returns:
+        Which these are; [K] which of them each equals, and its sign.
+    """
+    flat = directions.reshape(len(directions), -1)
+    # along one arbitrary direction; whatever is taken for equal is looked at again
+    along = flat @ np.cos(np.arange(1.0, flat.shape[1] + 1))
+    order = abs(along).argsort()
+    new = np.diff(abs(along)[order], prepend=-np.inf) > 1e-12 * abs(flat).max()
+    few, which = order[new], np.empty(len(order), dtype=np.int64)
+    which[order] = np.cumsum(new) - 1
+    sign = np.where(along * along[few[which]] < 0, -1.0, 1.0)
+    same = abs(flat - sign[:, None] * flat[few[which]]).max(1) <= 1e-12 * abs(flat).max()
+    if same.all():
+        return few, which, sign
+    every = np.arange(len(order))
+    return every, every, np.ones(len(order))

@@ -44,6 +44,8 @@ _FEWER = 4
 _LARGE = 1e6
 # of many rivals so many are bounded first: those whose margin at the centre is least
 _NEAREST = 8
+_GUESSES = 2
+"""So often: their halves are guessed at again."""
 _MOST_KEPT = 100_000_000
 """Bytes of weights and parts that may be kept of a search to go on with later (100 MB)."""
 
@@ -192,27 +194,36 @@ class Search:
         Large parts that it thinks too low are cut at once: bounds, which are lower still, would not
         settle them.
         """
-        every = [*self.open]
-        # four batches at once: a guess takes no ranges, so that more parts share the calls of numpy
-        for parts in (every[i : i + 4 * _BATCH] for i in range(0, len(every), 4 * _BATCH)):
-            items = self._items(parts)
-            paths = self._centres(items)
-            self.incumbent.run(paths)
-            if self.finished:
-                return
-            region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
-            sound = np.flatnonzero(region.even)
-            if len(sound):
-                region = region.take(sound)
-                residual = self._residual(region.items)
-                readout = Readout(self.network, region, residual, exact=False)
-                near = readout.at_centre(self.unembedding).min(0).argsort()[:_NEAREST]
-                upper = self.incumbent.upper
-                bound = readout.lower(self.unembedding.take(near), upper)
-                least = minimise_bound(region, bound)
-                self.incumbent.run(least.worst_paths(np.arange(len(sound))))
-                low = least.of_objectives(bound, upper).min(1) < self.threshold()
-                self._cut([parts[i] for i in sound.tolist()], region, low)
+        first = 0
+        for _ in range(_GUESSES):
+            every = [part for part in self.open if part.order >= first]
+            first = next(self._numbers)
+            # four batches at once: a guess takes no ranges, so that more parts share the calls of
+            # numpy
+            for i in range(0, len(every), 4 * _BATCH):
+                if self.finished:
+                    return
+                self._guess_of(every[i : i + 4 * _BATCH])
+
+    def _guess_of(self, parts: list[Part]) -> None:
+        items = self._items(parts)
+        region = self._region(items)
+        sound = np.flatnonzero(region.even)
+        if self.finished or not len(sound):
+            return
+        region = region.take(sound)
+        readout = Readout(self.network, region, self._residual(region.items), exact=False)
+        near = readout.at_centre(self.unembedding).min(0).argsort()[:_NEAREST]
+        upper = self.incumbent.upper
+        bound = readout.lower(self.unembedding.take(near), upper)
+        least = minimise_bound(region, bound)
+        self.incumbent.run(least.worst_paths(np.arange(len(sound))))
+        low = least.of_objectives(bound, upper).min(1) < self.threshold()
+        self._cut([parts[i] for i in sound.tolist()], region, low)
+
+    def _region(self, items: Items) -> Region:
+        """What the attention returns on items; a string of each is run."""
+        return Region.of_values(self.attention, items, self.incumbent.centres(self._centres(items)))
 
     def _cut(self, parts: Sequence[Part], region: Region, low: BoolArray) -> None:
         """Split the large ones of the parts that a guess thinks too low."""
@@ -238,9 +249,7 @@ class Search:
             return
         items = self._items(parts)
         self.work.spent += self.work.to_range(len(parts))
-        paths = self._centres(items)
-        self.incumbent.run(paths)
-        region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
+        region = self._region(items)
         sound = np.flatnonzero(region.even)
         # where denominators may vanish a ratio cannot be bounded: split until they do not
         self._split(parts, region, np.flatnonzero(~region.even).tolist())

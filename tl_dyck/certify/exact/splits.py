@@ -64,7 +64,7 @@ class Brancher:
         if not 0 < side.sum() < len(here):  # they differ in nothing, or in no number
             # one option against the rest: both halves are smaller, so that the search ends
             side = np.arange(len(here)) == 0
-        return self._parted(allowed, here, here[side])
+        return self._parted(allowed, here, side)
 
     def _choices(self, allowed: BoolArray) -> tuple[BoolArray, BoolArray, BoolArray]:
         """Emissions that are options', which options cover a step, [options, steps]; is it open."""
@@ -75,11 +75,11 @@ class Brancher:
         return real, choices, np.asarray(choices.sum(0) > 1)
 
     def _parted(
-        self, allowed: BoolArray, here: IntArray, side: IntArray
+        self, allowed: BoolArray, here: IntArray, side: BoolArray
     ) -> tuple[BoolArray, BoolArray]:
         """Without the options of a step that are on one side, and without the others."""
         option = self.graph.option
         # option PREFIX = -1 indexes the extra last entry, which is on neither side
         out = np.zeros((2, self.n_options + 1), dtype=bool)
-        out[0, side], out[1, np.setdiff1d(here, side)] = True, True
+        out[0, here[side]], out[1, here[~side]] = True, True
         return allowed & ~out[1, option], allowed & ~out[0, option]
