@@ -339,7 +339,8 @@ def live(
     """The allowed emissions, and the arcs, that are on some path of a group: [E] and [A]."""
     if allowed is None:
         allowed = np.ones(len(graph.option), dtype=bool)
-    mine = graph.bundle_group == groups if np.ndim(groups) == 0 else np.isin(graph.bundle_group, groups)
+    alone = np.ndim(groups) == 0  # `isin` takes longer
+    mine = graph.bundle_group == groups if alone else np.isin(graph.bundle_group, groups)
     closed = (graph.bundle_group != NO_GROUP) & ~mine
     bundles = np.logical_or.reduceat(allowed, graph.bundle_start[:-1]) & ~closed
     ends, begun = np.zeros((2, graph.n_nodes), dtype=bool)

@@ -79,8 +79,11 @@ class Region:
                 base[:, head],
                 unit,
             )  # Σ E (base · x + unit): the head's own denominator
-            low[:, head] = attention.sweep(view, items, d, t).least
-            high[:, head] = -attention.sweep(view, items, -d, -t).least
+            both = np.tile(np.arange(len(items)), 2)
+            least = attention.least(
+                view, items, both, np.concatenate([d, -d]), np.concatenate([t, -t])
+            )
+            low[:, head], high[:, head] = least[: len(items)], -least[len(items) :]
             total_high[:, head] = (
                 # D = 0 and τ = -1 (t is 0 there): minus the largest Σ E
                 high[:, head] if unit else -attention.sweep(view, items, 0 * d, t - 1).least

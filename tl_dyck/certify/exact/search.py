@@ -37,7 +37,7 @@ from tl_dyck.certify.exact.work import Work
 from tl_dyck.certify.lattice import KEEP
 
 # parts bounded at once: calls of numpy are shared, and few are bounded that a better string ends
-_BATCH = 16
+_BATCH = 32
 # strings below a bound were too many to list: what is listed next has so many times fewer strings
 _FEWER = 4
 # parts of more strings are cut where a guess says that a bound would not settle them
