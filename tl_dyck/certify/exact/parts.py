@@ -1,6 +1,6 @@
 """Parts of a space, and what is proved of each.
 
-Knows: what a search remembers of the strings that it has not settled.
+Knows: what a search remembers of the strings that it has not settled, and where it looks at them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from typing import final
 
 import numpy as np
 
+from tl_dyck.certify.exact.attention import Items
 from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
+from tl_dyck.certify.exact.graph import StringGraph
+from tl_dyck.certify.exact.paths import emission_costs, sweep
+from tl_dyck.certify.lattice import KEEP
 
 
 @final
@@ -49,3 +53,13 @@ def improve(parts: Sequence[Part], values: Array) -> None:
     """Raise the bounds of parts to what is proved of all objectives, [I, K]."""
     for part, value in zip(parts, values.min(1).tolist(), strict=True):
         part.bound = max(part.bound, value)
+
+
+def centres(graph: StringGraph, items: Items) -> IntArray:
+    """For each item the path with the fewest edits, [I, steps]."""
+    # option PREFIX = -1 indexes the extra last entry, which is no edit; "" has no other
+    # an edit costs 1, all else 0: the string that is most like the original
+    edits = np.append(graph.lattice.table[2] != KEEP, False)[graph.option]
+    nothing = np.zeros((len(graph.symbols.tokens), len(items)))
+    costs = emission_costs(graph, nothing, items.groups, items.allowed, edits)
+    return sweep(graph, costs).paths(np.arange(len(items)))

@@ -21,7 +21,7 @@ from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.balls import Array, Ball, BoolArray, IntArray
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
 from tl_dyck.certify.exact.incumbent import Incumbent
-from tl_dyck.certify.exact.parts import Part, improve, union
+from tl_dyck.certify.exact.parts import Part, centres, improve, union
 from tl_dyck.certify.exact.paths import (
     count_paths,
     emission_costs,
@@ -34,7 +34,6 @@ from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.splits import Brancher
 from tl_dyck.certify.exact.unembedding import MANY, Unembedding
 from tl_dyck.certify.exact.work import Work
-from tl_dyck.certify.lattice import KEEP
 
 # parts bounded at once: calls of numpy are shared, and few are bounded that a better string ends
 _BATCH = 32
@@ -223,7 +222,9 @@ class Search:
 
     def _region(self, items: Items) -> Region:
         """What the attention returns on items; a string of each is run."""
-        return Region.of_values(self.attention, items, self.incumbent.centres(self._centres(items)))
+        return Region.of_values(
+            self.attention, items, self.incumbent.centres(centres(self.graph, items))
+        )
 
     def _cut(self, parts: Sequence[Part], region: Region, low: BoolArray) -> None:
         """Split the large ones of the parts that a guess thinks too low."""
@@ -413,20 +414,6 @@ class Search:
         return Items(
             groups, np.stack([every if p.allowed is None else p.allowed for p in parts], axis=1)
         )
-
-    def _centres(self, items: Items) -> IntArray:
-        """For each item the path with the fewest edits."""
-        # option PREFIX = -1 indexes the extra last entry, which is no edit; "" has no other
-        # an edit costs 1, all else 0: the string that is most like the original
-        edits = np.append(self.graph.lattice.table[2] != KEEP, False)[self.graph.option]
-        costs = emission_costs(
-            self.graph,
-            np.zeros((len(self.graph.symbols.tokens), len(items))),
-            items.groups,
-            items.allowed,
-            edits,
-        )
-        return sweep(self.graph, costs).paths(np.arange(len(items)))
 
     def _residual(self, items: Items) -> Ball:
         """The residual stream of each item's last symbol."""
