@@ -11,7 +11,7 @@ from tests.certify.oracles import STATES, random_rnn
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.layout import build_graph
 from tl_dyck.certify.exact.network import Network
-from tl_dyck.certify.exact.region import Region
+from tl_dyck.certify.exact.region import Region, _apart
 from tl_dyck.certify.lattice import KEEP
 
 
@@ -44,6 +44,22 @@ def test_ranges_hold_every_string_and_signs_are_those_of_best_ranges(
             seen = np.einsum("khe,she->sk", directions[0], each)
             assert (low[item] <= seen).all()
             assert (seen <= high[item]).all()
+    # eight directions, their negatives, and ten that are none of these
+    mirrored = np.concatenate([directions[:, :8], -directions[:, :8], directions[:, 8:18]], 1)
+    few, which, sign = _apart(mirrored[0])
+    assert len(few) == 18
+    assert (sign[:8] * sign[8:16] == -1).all()
+    every = np.arange(26)
+    same = (every, every, np.ones(26)), (few, which, sign)
+    alone, shared = (region._of_others(mirrored, *how) for how in same)
+    assert np.allclose(region.ranges(mirrored), alone, rtol=0, atol=1e-12)
+    assert np.allclose(shared, alone, rtol=0, atol=1e-12)
+    # whatever is taken for another one's negative, what is said of it is true
+    low, high = region._of_others(directions, np.arange(2), np.arange(40) % 2, -np.ones(40))
+    for item, each in enumerate(outputs):
+        seen = np.einsum("khe,she->sk", directions[0], each)
+        assert (low[item] <= seen).all()
+        assert (seen <= high[item]).all()
     signs = [(low + offsets >= 0) * 1 - (high + offsets <= 0) * 1 for low, high in (best, enough)]
     # a box may show a sign that the best range of one direction does not: its axes are others
     assert (signs[1] == signs[0])[signs[0] != 0].all()
