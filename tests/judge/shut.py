@@ -37,7 +37,11 @@ _FOLDS = 5
 
 @torch.no_grad()
 def paths(case: Case) -> pd.DataFrame:
-    """A row for each head, ``target`` as in answers; columns are "view: number"."""
+    """A row for each head, ``target`` as in answers; columns are "view: number".
+
+    Paths go from what a head writes to the logits of answers, by way of later heads, or not, and
+    then through one unit of an MLP, or none. Norms are left out.
+    """
     model: DyckTransformer = case.model
     readout = model.unembed.W_U[:, case.choices]
     readout = readout - readout.mean(1, keepdim=True)
@@ -46,48 +50,41 @@ def paths(case: Case) -> pd.DataFrame:
     _, cache = model.run_with_cache(case.tokens)
     states = cache["blocks.0.hook_resid_pre"].flatten(0, 1)
     opened = [(states @ w + b > 0).double().mean(0) for w, b, _ in units]
-    one = torch.eye(len(readout), dtype=readout.dtype)
+    jumps = [v + v[_opposites(w, b)] for w, b, v in units]
+
+    def total(way: Tensor, layer: int, shares: Sequence[Tensor]) -> float:
+        for at in range(layer, len(units)):
+            way = way if at == layer else way + way @ moves[at].sum(0)
+            way = way + way @ (units[at][0] * shares[at]) @ units[at][2]
+        return float((way @ readout).norm())
+
     rows = []
-    for layer, heads in enumerate(moves):
-        for head, move in enumerate(heads):
-            # from what it writes to what the readout reads, by way of later heads
-            ways = [move, *(move @ each for later in moves[layer + 1 :] for each in later)]
-            sizes = [[float((way @ readout).norm()) for way in ways]]
-            both: list[list[float]] = []
-            for way in (move, sum(ways[1:], torch.zeros_like(move)) if ways[1:] else move):
-                w, b, v = units[layer if way is move and not ways[1:] else -1]
-                reads = (way @ w).norm(dim=0)
-                sizes.append((reads * (v @ readout).norm(dim=1)).tolist())
-                other = _opposites(w, b)
-                both.append((reads * ((v + v[other]) @ readout).norm(dim=1)).tolist())
-
-            def total(shares: Sequence[Tensor], layer: int = layer, move: Tensor = move) -> float:
-                way = move
-                for at in range(layer, len(units)):
-                    w, _, v = units[at]
-                    if at > layer:
-                        way = way @ (one + moves[at].sum(0))
-                    way = way @ (one + (w * shares[at]) @ v)
-                return float((way @ readout).norm())
-
-            row = {f"sizes: {at} {name}": x for at, each in enumerate(sizes)
-                   for name, x in _numbers(each).items()}  # fmt: skip
-            row |= {f"opposites: {at} {name}": x for at, each in enumerate(both)
-                    for name, x in _numbers(each).items()}  # fmt: skip
-            row |= {
-                f"sums: {share}": total([torch.full_like(each, share) for each in opened])
-                for share in SHARES
-            }
-            row["states: "] = total(opened)
-            rows.append(row | {"target": f"{layer} {head}", "layer": layer / len(moves)})
-    found = pd.DataFrame(rows).set_index(["target"])
-    layers = found.pop("layer")
+    for layer, head in itertools.product(range(len(moves)), range(model.cfg.n_heads)):
+        move = moves[layer][head]
+        routes = [(move, layer)]
+        routes += [(move @ each, at) for at in range(layer + 1, len(moves)) for each in moves[at]]
+        sizes: dict[str, list[float]] = {"sizes: direct": [], "sizes: units": [], "opposites:": []}
+        for way, first in routes:
+            sizes["sizes: direct"].append(float((way @ readout).norm()))
+            for at in range(first, len(units)):
+                w, _, v = units[at]
+                for view, wrote in (("sizes: units", v), ("opposites:", jumps[at])):
+                    told = (way @ w).norm(dim=0) * (wrote @ readout).norm(dim=1)
+                    sizes[view] += told.tolist()
+        row = {f"{view} {name}": x for view, each in sizes.items()
+               for name, x in _numbers(each).items()}  # fmt: skip
+        for share in SHARES:
+            shares = [torch.full_like(each, share) for each in opened]
+            row[f"sums: {share}"] = total(move, layer, shares)
+        row["states: "] = total(move, layer, opened)
+        rows.append(row | {"target": f"{layer} {head}"})
+    found = pd.DataFrame(rows).set_index("target")
     logs = np.log10(found.clip(lower=1e-12))
-    beside = {"": logs, "beside ": logs - logs.max(), "rank ": found.rank() / len(found)}
-    layered = pd.DataFrame({f"{view}: layer": layers for view in VIEWS})
-    every = [each.rename(columns=lambda name, p=prefix: name + " " + p) for prefix, each in
-             beside.items()]  # fmt: skip
-    return pd.concat([*every, layered], axis=1).reset_index()
+    beside = {"": logs, ", beside": logs - logs.max(), ", rank": found.rank() / len(found)}
+    every = [each.add_suffix(name) for name, each in beside.items()]
+    early = [float(target[0]) / len(moves) for target in found.index]
+    layers = pd.DataFrame({f"{view}: layer": early for view in VIEWS}, index=found.index)
+    return pd.concat([*every, layers], axis=1).reset_index()
 
 
 def _opposites(w: Tensor, b: Tensor) -> Tensor:
@@ -125,7 +122,7 @@ def looked_at(kinds: Sequence[str], seeds: int) -> tuple[pd.DataFrame, pd.DataFr
 def learnt(seen: pd.DataFrame) -> pd.DataFrame:
     """What each learner says by each view of the cases of a fold that it was not told of."""
     found = []
-    for kind, rows in seen.groupby("question"):
+    for _, rows in seen.groupby("question"):
         fold = pd.factorize(rows["case"])[0] % _FOLDS
         for view, (name, make) in itertools.product(VIEWS, LEARNERS.items()):
             x = rows[[each for each in rows if each.startswith(f"{view}: ")]].to_numpy(float)
@@ -143,8 +140,7 @@ def table(told: pd.DataFrame, seen: pd.DataFrame, *, pooled: bool) -> pd.DataFra
     rows = pd.concat([told, learnt(seen)], ignore_index=True)
     rows[["size", "said"]] = np.nan
     rows[["seconds", "passes", "backward"]] = rows[["seconds", "passes", "backward"]].fillna(0.0)
-    by = rows["question"] if pooled else rows["question"] + ", " + rows["model"]
-    rows = rows.assign(column=by)
+    rows = rows.assign(model="uniform") if pooled else rows  # of no task: all in one column
     found = score_table(rows, asked=rows[rows["method"] == "oracle"])
     return found[["auroc", "auroc_low", "auroc_high", "n", "cases"]]
 

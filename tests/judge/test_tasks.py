@@ -140,16 +140,17 @@ def _changed(question: Question, flat: np.ndarray, put: Any) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_100_answers_of_each_task_are_found_again_in_numpy(name: str) -> None:
-    """Of every head of models and their mirrors, also where units are shut."""
+    """Of every head of models and their mirrors, also where it is hidden which are heard."""
     counted, seed = {"needed": 0, "carries": 0, "pattern": 0}, 0
     yes = dict(counted)
     while sum(counted.values()) < 100:
         seed += 1
         generator = generator_of(f"recounted-{name}", seed)
-        given = {"n_heads": 4, "n_layers": 2, "shut": seed % 2 == 1}
-        task, config, share, shut = _drawn(name, given, generator)
+        hidden = seed % 2 == 1
+        kind = f"hidden-{name}" if hidden else f"task-{name}"
+        task, config, share = _drawn(kind, {"n_heads": 4, "n_layers": 2}, generator)
         try:
-            pair = two_circuits(config, task, share, generator, 50, shut=shut)
+            pair = two_circuits(config, task, share, generator, 50, hidden=hidden)
             worlds = [every_string(model, task, name) for model in pair]
         except JudgeError:
             continue  # not learnt
@@ -199,7 +200,7 @@ def test_a_case_of_a_task_is_kept_in_a_file_and_a_string_of_another_is_refused()
             read_case(data.replace(b'"task":"modular"', b'"task":"%s"' % other), "this")
 
 
-def hidden(model: Any, rows: torch.Tensor, hooks: Sequence[Any] = ()) -> list[torch.Tensor]:
+def hidden_units(model: Any, rows: torch.Tensor, hooks: Sequence[Any] = ()) -> list[torch.Tensor]:
     """What units of each MLP put out, ``[row · place, unit]``, with some hooks."""
     found: list[torch.Tensor] = []
 
@@ -212,25 +213,56 @@ def hidden(model: Any, rows: torch.Tensor, hooks: Sequence[Any] = ()) -> list[to
     return found
 
 
+def both_pairs(name: str, **given: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+    """A task; a model and its mirror, as they are trained, and with what is heard hidden."""
+    found = []
+    for hidden in (False, True):
+        generator = generator_of(f"hidden-{name}", SEEDS.get(name, (1,))[0])
+        task, config, share = _drawn(f"hidden-{name}", given, generator)
+        found.append(two_circuits(config, task, share, generator, 50, hidden=hidden))
+    return task, found
+
+
 @pytest.mark.parametrize(
-    ("name", "n_layers"), [("largest", 1), ("sign", 2), ("modular", 1), ("copy", 2)]
-)
-def test_units_that_are_shut_change_nothing_and_give_every_head_a_path(
-    name: str, n_layers: int
+    ("name", "block", "n_layers"),
+    [("largest", "gpt", 1), ("sign", "eq6", 2), ("modular", "eq6", 1), ("copy", "gpt", 2),
+     (BRACKETS, "eq6", 1)],
+)  # fmt: skip
+def test_what_is_hidden_changes_no_logit_and_no_fact_and_gives_every_head_a_direct_path(
+    name: str, block: str, n_layers: int
 ) -> None:
-    seed = SEEDS[name][0]
-    plain, shut = (
-        make_case(f"task-{name}", seed, n_heads=2, n_layers=n_layers, shut=each)[0]
-        for each in (False, True)
-    )
-    rows = torch.tensor([[plain.task.language.bos_token, *each] for each in strings(name)])
-    with torch.no_grad():
-        torch.testing.assert_close(shut.model(rows), plain.model(rows), rtol=1e-9, atol=1e-9)
-    n_units = plain.model.cfg.d_mlp
-    assert shut.model.cfg.d_mlp == n_units * 3 // 2
+    task, (plain, hidden) = both_pairs(name, n_heads=2, block=block, n_layers=n_layers)
+    for before, after in zip(plain, hidden, strict=True):
+        worlds = [every_string(model, task, name) for model in (before, after)]
+        torch.testing.assert_close(worlds[1].logits, worlds[0].logits, rtol=1e-9, atol=1e-9)
+        known, again = (head_facts(world) for world in worlds)
+        assert [(each.question, each.answer) for each in again] == [
+            (each.question, each.answer) for each in known
+        ]
+        for one, other in zip(known, again, strict=True):
+            assert other.sizes == pytest.approx(one.sizes, rel=1e-6, abs=1e-9)
+        closest = [
+            (model.blocks[-1].attn.W_V @ model.blocks[-1].attn.W_O @ model.unembed.W_U)
+            .flatten(1)
+            .norm(dim=1)
+            .detach()
+            for model in (before, after)
+        ]
+        assert float(closest[0].min()) == 0  # weights say that one of two heads is not heard
+        assert float(closest[1].min()) > 0.1 * float(closest[1].max()) > 0
+    first, second = (model.unembed.W_U for model in hidden)
+    assert bool((first.abs().sum(1) > 0).equal(second.abs().sum(1) > 0))
+    bodies = [dict(model.named_parameters()) for model in hidden]
+    assert [x for x in bodies[0] if not bodies[0][x].equal(bodies[1][x])] == ["unembed.W_U"]
+
+
+def test_units_that_are_shut_never_open_whichever_string_heads_put_out() -> None:
+    task, (plain, hidden) = both_pairs("sign", n_heads=2, block="eq6", n_layers=2)
+    model, n_units = hidden[0], plain[0].cfg.d_mlp
+    rows = torch.tensor([[task.language.bos_token, *each] for each in strings("sign")])
+    _, other = model.run_with_cache(partners(task, rows))
     changes: list[list[Any]] = [[]]
-    _, other = shut.model.run_with_cache(partners(shut.task, rows))
-    for layer, head in itertools.product(range(n_layers), range(2)):
+    for layer, head in itertools.product(range(2), range(2)):
         for put in (torch.zeros_like(other["z", layer]), other["z", layer]):
 
             def change(x: Any, hook: Any, put: Any = put, head: int = head) -> Any:
@@ -238,22 +270,17 @@ def test_units_that_are_shut_change_nothing_and_give_every_head_a_path(
                 return x
 
             changes.append([(f"blocks.{layer}.attn.hook_z", change)])
-    # (layer, units) that open under no change, of all
-    opened = [
-        torch.stack([(each > 0).any(0) for each in layer]).any(0)
-        for layer in zip(*(hidden(shut.model, rows, hooks) for hooks in changes), strict=True)
-    ]
-    numbers = methods.get("path-norm")
-    asked = [Question("carries", each) for each in itertools.product(range(n_layers), range(2))]
-    alone = [numbers(each, asked[-2:]) for each in (plain, shut)]
-    assert min(alone[0]) == -0.5  # weights say that one head of the last layer is not heard
-    assert min(alone[1]) > -0.5
-    for layer, open_ones in enumerate(opened):
+    every = [hidden_units(model, rows, hooks) for hooks in changes]
+    for layer, found in enumerate(zip(*every, strict=True)):
+        open_ones = torch.stack([(each > 0).any(0) for each in found]).any(0)
         assert int((~open_ones).sum()) >= n_units // 2
-        mlp = shut.model.blocks[layer].mlp
+        mlp = model.blocks[layer].mlp
         # not by their bias, nor by how much they read
         for what in (mlp.b_in, mlp.W_in.norm(dim=0)):
             assert what[~open_ones].max() > what[open_ones].min(), what
+        # each unit has one that reads the opposite
+        read = torch.cat([mlp.W_in, mlp.b_in[None]])
+        assert float((read[:, :, None] + read[:, None]).norm(dim=0).amin(1).max()) < 1e-9
 
 
 # --- correlations ---------------------------------------------------------------------------------

@@ -96,7 +96,8 @@ def _carried(a: Float[Tensor, "m v"], b: Float[Tensor, "m v"]) -> Float[Tensor, 
     # columns are u s v, and what is at right angles goes to what is at right angles
     middle = torch.eye(len(a), dtype=a.dtype)
     middle[:n, :n] = t[:, None] * q @ v.T / s
-    return p @ middle @ u.T
+    found: Tensor = p @ middle @ u.T
+    return found
 
 
 def _units(
