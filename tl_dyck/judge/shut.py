@@ -36,7 +36,7 @@ def hide(
 
     Half as many units again never open, see `_shut`. The last MLP gives what the readout reads
     turned by a matrix T, and the readout U is T⁻¹U: x T T⁻¹ U = x U, so logits are what they were,
-    whatever heads put out. For MLPs to hand on x itself, nothing may be normed in between.
+    whatever heads put out. For MLPs to hand on x itself, it must not be normed before them.
 
     Two readouts are mixed so that of each group as much is read as of the other, by what it was
     trained with: of the group that is heard c U_A, of the other s U_B, where c is larger than s as

@@ -150,8 +150,8 @@ _QUICK = {
 
 _EDGES = {"built-edges": 16, "post-norm": 20, "pre-norm": 20}
 _PARTS = {"levels": 40, "features": 16}
-# of *sign* two thirds of the cases ask about a kind of question nothing, or little
-_TASKS = {kind: 40 for kind in OF_TASKS if kind.startswith("hidden-")} | {"hidden-sign": 120}
+# of *sign* a third of the cases ask about each kind of question, of others nearly all
+_TASKS = {kind: 40 for kind in OF_TASKS if kind.startswith("hidden-")} | {"hidden-sign": 80}
 
 #: `judge-2.1` at its two scales: the first cases of "full" are those of "quick". Of other models
 #: are "edges", "parts", which asks about depth and features, and "tasks", of which one is brackets.

@@ -39,7 +39,7 @@ TRAINED = {
 
 _HIDDEN = "hidden-"
 #: Trained as "trained", for one of several tasks, with more heads and up to two layers. Of the
-#: second kind weights tell less, see `tl_dyck.judge.shut.hide`, and no norms but those of LN_C.
+#: second kind weights tell less, see `tl_dyck.judge.shut.hide`.
 OF_TASKS = {
     f"{before}{name}": said for before in ("task-", _HIDDEN) for name, said in TASKS.items()
 }
@@ -185,20 +185,22 @@ def _drawn(
 ) -> tuple[Any, DyckTransformerConfig, float]:
     """Task, sizes and share of heads of a model of a small task."""
     name = task_name(kind)
+    # what is hidden is taken away by an MLP, which must see what the readout does: no norm between
+    blocks = ("eq6",) if kind.startswith(_HIDDEN) else ("eq6", "gpt")
     task: Any = small_task(2, 3) if name == BRACKETS else small_automaton(name)
     drawn = {
         "n_heads": choose(generator, (2, 3, 4)),
         "true_share": float(torch.rand(1, generator=generator)) * 0.999,
-        "block": choose(generator, ("eq6", "gpt")),
+        "block": choose(generator, blocks),
         "n_layers": choose(generator, (1, 2)),
     }
     for knob in given:
         if knob not in drawn:
             raise unknown_name("knob of a case", knob, drawn)
     sizes = _Sizes(n_types=2, max_depth=2, **{**drawn, **given})
-    # what is hidden is taken away by an MLP, which must see what the readout does
-    normed = sizes.block != "gpt" or not kind.startswith(_HIDDEN)
-    config = _config(task, sizes.block, sizes.n_layers, sizes.n_heads, layer_norm=normed)
+    if sizes.block not in blocks:
+        raise unknown_name("block of a case", sizes.block, blocks)
+    config = _config(task, sizes.block, sizes.n_layers, sizes.n_heads)
     return task, config, sizes.true_share
 
 
