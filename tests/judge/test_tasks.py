@@ -38,6 +38,7 @@ from tl_dyck.judge.scores import ask
 from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
 from tl_dyck.judge.trained_cases import _drawn, two_circuits
 from tl_dyck.kit.files import CorruptFileError
+from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.language import DyckStringError
 from tl_dyck.report.judge_tasks import tasks_markdown, tasks_section
 
