@@ -14,10 +14,12 @@ import pytest
 import torch
 from scipy import stats
 
+from tests.judge import shut
 from tests.judge.methods.network import Network, exchanged, right_brackets
 from tests.judge.methods.network import strings as brackets
 from tests.judge.test_recount import margins
 from tl_dyck.judge import (
+    SUITES,
     Case,
     Fact,
     JudgeError,
@@ -281,8 +283,32 @@ def test_units_that_are_shut_never_open_whichever_string_heads_put_out() -> None
         for what in (mlp.b_in, mlp.W_in.norm(dim=0)):
             assert what[~open_ones].max() > what[open_ones].min(), what
         # each unit has one that reads the opposite
-        read = torch.cat([mlp.W_in, mlp.b_in[None]])
+        read = torch.cat([mlp.W_in, mlp.b_in[None]]).detach()
         assert float((read[:, :, None] + read[:, None]).norm(dim=0).amin(1).max()) < 1e-9
+
+
+def test_the_suite_of_tasks_hides_what_is_heard_and_who_knows_how_still_finds_it() -> None:
+    assert {*SUITES["tasks"].sizes} == {f"hidden-{name}" for name in TASKS}
+    how: dict[str, Any] = {"n_heads": 2, "n_layers": 1}
+    asked = [Question("carries", (0, head)) for head in range(2)]
+    seen = {}
+    for kind in ("task-largest", "hidden-largest"):
+        case, _ = make_case(kind, 1, block="eq6", **how)
+        seen[kind] = 10 ** shut.paths(case).set_index("target")
+        columns = ["sizes: direct sum", "sizes: units sum"]
+        told = seen[kind][columns].sum(axis=1)
+        found = [score + 0.5 for score in methods.get("path-norm")(case, asked)]
+        assert found == pytest.approx([*told / told.max()], abs=1e-9)
+    for column, least in (
+        ("sizes: direct sum", 0.1),
+        ("sizes: units sum", 0.1),
+        ("sums: 1.0", 1e-3),
+    ):
+        shares = [each[column].min() / each[column].max() for each in seen.values()]
+        assert shares[0] < 1e-9 < least < shares[1], column
+    for column in ("states: ", "opposites: 0.75"):  # one of two heads is not heard
+        share = seen["hidden-largest"][column].min() / seen["hidden-largest"][column].max()
+        assert share < 1e-6, column
 
 
 # --- correlations ---------------------------------------------------------------------------------
