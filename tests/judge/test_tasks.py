@@ -254,7 +254,12 @@ def test_what_is_hidden_changes_no_logit_and_no_fact_and_gives_every_head_a_dire
         assert float(closest[1].min()) > 0.1 * float(closest[1].max()) > 0
     with pytest.raises(UnknownNameError, match="eq6"):
         make_case(f"hidden-{name}", 1, block="gpt")
-    first, second = (model.unembed.W_U for model in hidden)
+    first, second = (model.unembed.W_U.detach() for model in hidden)
+    # each group is read as it was trained, by one model louder and by the other softer
+    ratio = {float(x) for x in (first / second)[first != 0].log().abs().double().round(decimals=6)}
+    assert len(ratio) == 2
+    assert min(ratio) == 0
+    assert np.log(1.5) < max(ratio) < np.log(2.5)
     assert bool((first.abs().sum(1) > 0).equal(second.abs().sum(1) > 0))
     bodies = [dict(model.named_parameters()) for model in hidden]
     assert [x for x in bodies[0] if not bodies[0][x].equal(bodies[1][x])] == ["unembed.W_U"]
