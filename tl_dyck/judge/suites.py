@@ -150,7 +150,7 @@ _QUICK = {
 
 _EDGES = {"built-edges": 16, "post-norm": 20, "pre-norm": 20}
 _PARTS = {"levels": 40, "features": 16}
-# of *sign* a third of the cases ask about each kind of question, of others nearly all
+# few cases of *sign* ask about *carries* or *pattern*
 _TASKS = {kind: 40 for kind in OF_TASKS if kind.startswith("hidden-")} | {"hidden-sign": 80}
 
 #: `judge-2.1` at its two scales: the first cases of "full" are those of "quick". Of other models
