@@ -14,10 +14,12 @@ import pytest
 import torch
 from scipy import stats
 
+from tests.judge import shut
 from tests.judge.methods.network import Network, exchanged, right_brackets
 from tests.judge.methods.network import strings as brackets
 from tests.judge.test_recount import margins
 from tl_dyck.judge import (
+    SUITES,
     Case,
     Fact,
     JudgeError,
@@ -38,6 +40,7 @@ from tl_dyck.judge.scores import ask
 from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
 from tl_dyck.judge.trained_cases import _drawn, two_circuits
 from tl_dyck.kit.files import CorruptFileError
+from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.language import DyckStringError
 from tl_dyck.report.judge_tasks import tasks_markdown, tasks_section
 
@@ -140,16 +143,17 @@ def _changed(question: Question, flat: np.ndarray, put: Any) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_100_answers_of_each_task_are_found_again_in_numpy(name: str) -> None:
-    """Of every head of models and their mirrors, also where units are shut."""
+    """Of every head of models and their mirrors, also where it is hidden which are heard."""
     counted, seed = {"needed": 0, "carries": 0, "pattern": 0}, 0
     yes = dict(counted)
     while sum(counted.values()) < 100:
         seed += 1
         generator = generator_of(f"recounted-{name}", seed)
-        given = {"n_heads": 4, "n_layers": 2, "shut": seed % 2 == 1}
-        task, config, share, shut = _drawn(name, given, generator)
+        hidden = seed % 2 == 1
+        kind = f"hidden-{name}" if hidden else f"task-{name}"
+        task, config, share = _drawn(kind, {"n_heads": 4, "n_layers": 2}, generator)
         try:
-            pair = two_circuits(config, task, share, generator, 50, shut=shut)
+            pair = two_circuits(config, task, share, generator, 50, hidden=hidden)
             worlds = [every_string(model, task, name) for model in pair]
         except JudgeError:
             continue  # not learnt
@@ -199,7 +203,7 @@ def test_a_case_of_a_task_is_kept_in_a_file_and_a_string_of_another_is_refused()
             read_case(data.replace(b'"task":"modular"', b'"task":"%s"' % other), "this")
 
 
-def hidden(model: Any, rows: torch.Tensor, hooks: Sequence[Any] = ()) -> list[torch.Tensor]:
+def hidden_units(model: Any, rows: torch.Tensor, hooks: Sequence[Any] = ()) -> list[torch.Tensor]:
     """What units of each MLP put out, ``[row · place, unit]``, with some hooks."""
     found: list[torch.Tensor] = []
 
@@ -212,25 +216,62 @@ def hidden(model: Any, rows: torch.Tensor, hooks: Sequence[Any] = ()) -> list[to
     return found
 
 
+def both_pairs(name: str, **given: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+    """A task; a model and its mirror, as they are trained, and with what is heard hidden."""
+    found = []
+    for hidden in (False, True):
+        generator = generator_of(f"hidden-{name}", SEEDS.get(name, (1,))[0])
+        task, config, share = _drawn(f"hidden-{name}", given, generator)
+        found.append(two_circuits(config, task, share, generator, 50, hidden=hidden))
+    return task, found
+
+
 @pytest.mark.parametrize(
-    ("name", "n_layers"), [("largest", 1), ("sign", 2), ("modular", 1), ("copy", 2)]
+    ("name", "n_layers"),
+    [("largest", 1), ("sign", 2), ("modular", 1), ("copy", 2), (BRACKETS, 1)],
 )
-def test_units_that_are_shut_change_nothing_and_give_every_head_a_path(
+def test_what_is_hidden_changes_no_logit_and_no_fact_and_gives_every_head_a_direct_path(
     name: str, n_layers: int
 ) -> None:
-    seed = SEEDS[name][0]
-    plain, shut = (
-        make_case(f"task-{name}", seed, n_heads=2, n_layers=n_layers, shut=each)[0]
-        for each in (False, True)
-    )
-    rows = torch.tensor([[plain.task.language.bos_token, *each] for each in strings(name)])
-    with torch.no_grad():
-        torch.testing.assert_close(shut.model(rows), plain.model(rows), rtol=1e-9, atol=1e-9)
-    n_units = plain.model.cfg.d_mlp
-    assert shut.model.cfg.d_mlp == n_units * 3 // 2
+    task, (plain, hidden) = both_pairs(name, n_heads=2, n_layers=n_layers)
+    for before, after in zip(plain, hidden, strict=True):
+        worlds = [every_string(model, task, name) for model in (before, after)]
+        torch.testing.assert_close(worlds[1].logits, worlds[0].logits, rtol=1e-9, atol=1e-9)
+        known, again = (head_facts(world) for world in worlds)
+        assert [(each.question, each.answer) for each in again] == [
+            (each.question, each.answer) for each in known
+        ]
+        for one, other in zip(known, again, strict=True):
+            assert other.sizes == pytest.approx(one.sizes, rel=1e-6, abs=1e-9)
+        closest = [
+            (model.blocks[-1].attn.W_V @ model.blocks[-1].attn.W_O @ model.unembed.W_U)
+            .flatten(1)
+            .norm(dim=1)
+            .detach()
+            for model in (before, after)
+        ]
+        assert float(closest[0].min()) == 0  # weights say that one of two heads is not heard
+        assert float(closest[1].min()) > 0.1 * float(closest[1].max()) > 0
+    with pytest.raises(UnknownNameError, match="eq6"):
+        make_case(f"hidden-{name}", 1, block="gpt")
+    first, second = (model.unembed.W_U.detach() for model in hidden)
+    # each group is read as it was trained, by one model louder and by the other softer
+    ratio = {float(x) for x in (first / second)[first != 0].log().abs().double().round(decimals=6)}
+    assert len(ratio) == 2
+    assert min(ratio) == 0
+    assert np.log(1.5) < max(ratio) < np.log(2.5)
+    assert bool((first.abs().sum(1) > 0).equal(second.abs().sum(1) > 0))
+    bodies = [dict(model.named_parameters()) for model in hidden]
+    assert [x for x in bodies[0] if not bodies[0][x].equal(bodies[1][x])] == ["unembed.W_U"]
+
+
+def test_units_that_are_shut_never_open_whichever_string_heads_put_out() -> None:
+    task, (plain, hidden) = both_pairs("sign", n_heads=2, n_layers=2)
+    model, n_units = hidden[0], plain[0].cfg.d_mlp
+    rows = torch.tensor([[task.language.bos_token, *each] for each in strings("sign")])
+    _, other = model.run_with_cache(partners(task, rows))
     changes: list[list[Any]] = [[]]
-    _, other = shut.model.run_with_cache(partners(shut.task, rows))
-    for layer, head in itertools.product(range(n_layers), range(2)):
+    for layer, head in itertools.product(range(2), range(2)):
         for put in (torch.zeros_like(other["z", layer]), other["z", layer]):
 
             def change(x: Any, hook: Any, put: Any = put, head: int = head) -> Any:
@@ -238,22 +279,41 @@ def test_units_that_are_shut_change_nothing_and_give_every_head_a_path(
                 return x
 
             changes.append([(f"blocks.{layer}.attn.hook_z", change)])
-    # (layer, units) that open under no change, of all
-    opened = [
-        torch.stack([(each > 0).any(0) for each in layer]).any(0)
-        for layer in zip(*(hidden(shut.model, rows, hooks) for hooks in changes), strict=True)
-    ]
-    numbers = methods.get("path-norm")
-    asked = [Question("carries", each) for each in itertools.product(range(n_layers), range(2))]
-    alone = [numbers(each, asked[-2:]) for each in (plain, shut)]
-    assert min(alone[0]) == -0.5  # weights say that one head of the last layer is not heard
-    assert min(alone[1]) > -0.5
-    for layer, open_ones in enumerate(opened):
+    every = [hidden_units(model, rows, hooks) for hooks in changes]
+    for layer, found in enumerate(zip(*every, strict=True)):
+        open_ones = torch.stack([(each > 0).any(0) for each in found]).any(0)
         assert int((~open_ones).sum()) >= n_units // 2
-        mlp = shut.model.blocks[layer].mlp
+        mlp = model.blocks[layer].mlp
         # not by their bias, nor by how much they read
         for what in (mlp.b_in, mlp.W_in.norm(dim=0)):
             assert what[~open_ones].max() > what[open_ones].min(), what
+        # each unit has one that reads the opposite
+        read = torch.cat([mlp.W_in, mlp.b_in[None]]).detach()
+        assert float((read[:, :, None] + read[:, None]).norm(dim=0).amin(1).max()) < 1e-9
+
+
+def test_the_suite_of_tasks_hides_what_is_heard_and_who_knows_how_still_finds_it() -> None:
+    assert {*SUITES["tasks"].sizes} == {f"hidden-{name}" for name in TASKS}
+    how: dict[str, Any] = {"n_heads": 2, "n_layers": 1}
+    asked = [Question("carries", (0, head)) for head in range(2)]
+    seen = {}
+    for kind in ("task-largest", "hidden-largest"):
+        case, _ = make_case(kind, 1, block="eq6", **how)
+        seen[kind] = 10 ** shut.paths(case).set_index("target")
+        columns = ["sizes: direct sum", "sizes: units sum"]
+        told = seen[kind][columns].sum(axis=1)
+        found = [score + 0.5 for score in methods.get("path-norm")(case, asked)]
+        assert found == pytest.approx([*told / told.max()], abs=1e-9)
+    for column, least in (
+        ("sizes: direct sum", 0.1),
+        ("sizes: units sum", 0.1),
+        ("sums: 1.0", 1e-3),
+    ):
+        shares = [each[column].min() / each[column].max() for each in seen.values()]
+        assert shares[0] < 1e-9 < least < shares[1], column
+    for column in ("states: ", "opposites: 0.75"):  # one of two heads is not heard
+        share = seen["hidden-largest"][column].min() / seen["hidden-largest"][column].max()
+        assert share < 1e-6, column
 
 
 # --- correlations ---------------------------------------------------------------------------------

@@ -24,9 +24,9 @@ from tl_dyck.judge.pose import (
     small_task,
 )
 from tl_dyck.judge.protocol import Case, Fact, JudgeError
-from tl_dyck.judge.shut import add_shut
+from tl_dyck.judge.shut import hide
 from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
-from tl_dyck.kit.check import WrongTypeError, check_integer_fields, check_number, shown
+from tl_dyck.kit.check import check_integer_fields, check_number
 from tl_dyck.kit.environment import one_thread
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.models import DyckTransformerConfig, build_model
@@ -37,9 +37,12 @@ TRAINED = {
     "trained": "Two groups of heads are trained for two readouts of one task; one is left.",
 }
 
-_BEFORE = "task-"
-#: Trained as "trained", for one of several tasks, with more heads and up to two layers.
-OF_TASKS = {f"{_BEFORE}{name}": said for name, said in TASKS.items()}
+_HIDDEN = "hidden-"
+#: Trained as "trained", for one of several tasks, with more heads and up to two layers. Of the
+#: second kind weights tell less, see `tl_dyck.judge.shut.hide`.
+OF_TASKS = {
+    f"{before}{name}": said for before in ("task-", _HIDDEN) for name, said in TASKS.items()
+}
 _PART = 16  # coordinates of symbols and places, and of each group: no model has more than 48
 _TRIES = 6  # models, until one is right on every string
 
@@ -60,7 +63,6 @@ class _Sizes:
     true_share: float
     block: str
     n_layers: int = 1
-    shut: bool = False
 
     def __post_init__(self) -> None:
         # two heads at least: one for each group
@@ -68,8 +70,6 @@ class _Sizes:
         check_number("true_share", self.true_share, 0, 1)
         if self.block not in ("eq6", "gpt"):
             raise unknown_name("block of a case", self.block, ("eq6", "gpt"))
-        if not isinstance(self.shut, bool):
-            raise WrongTypeError(f"shut must be True or False, not {shown(self.shut)}")
 
 
 @one_thread()
@@ -91,11 +91,13 @@ def task_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, lis
     """
     generator = generator_of(kind, seed)
     for _ in range(_TRIES):
-        task, config, share, shut = _drawn(task_name(kind), given, generator)
+        task, config, share = _drawn(kind, given, generator)
         try:
             worlds = [
                 every_string(each, task, f"{kind}-{seed}")
-                for each in two_circuits(config, task, share, generator, _EVERY, shut=shut)
+                for each in two_circuits(
+                    config, task, share, generator, _EVERY, hidden=kind.startswith(_HIDDEN)
+                )
             ]
         except JudgeError:
             continue
@@ -127,7 +129,7 @@ def two_circuits(
     generator: torch.Generator,
     every: int = _STEPS,
     *,
-    shut: bool = False,
+    hidden: bool = False,
 ) -> tuple[Any, Any]:
     """A model that was trained, and the same with the other circuit heard.
 
@@ -142,7 +144,7 @@ def two_circuits(
         share: of heads that are in the first group.
         generator: of everything that is drawn.
         every: after as many steps it is seen whether both are right everywhere.
-        shut: whether MLPs get units that never open, see `tl_dyck.judge.shut`.
+        hidden: whether weights tell less of what is heard, see `tl_dyck.judge.shut.hide`.
     """
     model = build_model(config, seed=int(torch.randint(2**31, (1,), generator=generator)))
     n_heads = model.cfg.n_heads
@@ -150,8 +152,8 @@ def two_circuits(
     first = 1 + int(share * (n_heads - 1))
     order = torch.randperm(n_heads, generator=generator).tolist()
     models = _train(model, task, generator, order[:first], every)
-    if shut:
-        models = add_shut(models, config, _taught(task)[0], generator)
+    if hidden:
+        models = hide(models, config, _taught(task)[0], generator)
     for each in models:
         reorder(each, generator, config.d_model // 3)
     return models
@@ -179,23 +181,27 @@ def _config(
 
 
 def _drawn(
-    name: str, given: Mapping[str, Any], generator: torch.Generator
-) -> tuple[Any, DyckTransformerConfig, float, bool]:
-    """Task, sizes and share of heads of a model of a small task; whether it has units shut."""
+    kind: str, given: Mapping[str, Any], generator: torch.Generator
+) -> tuple[Any, DyckTransformerConfig, float]:
+    """Task, sizes and share of heads of a model of a small task."""
+    name = task_name(kind)
+    # what is hidden is taken away by an MLP, which must see what the readout does: no norm between
+    blocks = ("eq6",) if kind.startswith(_HIDDEN) else ("eq6", "gpt")
     task: Any = small_task(2, 3) if name == BRACKETS else small_automaton(name)
     drawn = {
         "n_heads": choose(generator, (2, 3, 4)),
         "true_share": float(torch.rand(1, generator=generator)) * 0.999,
-        "block": choose(generator, ("eq6", "gpt")),
+        "block": choose(generator, blocks),
         "n_layers": choose(generator, (1, 2)),
-        "shut": False,
     }
     for knob in given:
         if knob not in drawn:
             raise unknown_name("knob of a case", knob, drawn)
     sizes = _Sizes(n_types=2, max_depth=2, **{**drawn, **given})
+    if sizes.block not in blocks:
+        raise unknown_name("block of a case", sizes.block, blocks)
     config = _config(task, sizes.block, sizes.n_layers, sizes.n_heads)
-    return task, config, sizes.true_share, sizes.shut
+    return task, config, sizes.true_share
 
 
 def draw_sizes(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
@@ -218,7 +224,7 @@ def draw_sizes(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
 
 def task_name(kind: str) -> str:
     """The name in `TASKS` of one of `OF_TASKS`."""
-    return kind.removeprefix(_BEFORE)
+    return kind.partition("-")[2]
 
 
 def _taught(task: Any) -> tuple[Tensor, Tensor, Tensor]:
