@@ -26,7 +26,7 @@ import numpy as np
 from einops import einsum, rearrange
 
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, gamma
-from tl_dyck.certify.exact.functional import Functional, Linear, ulp
+from tl_dyck.certify.exact.functional import Functional, ulp
 from tl_dyck.certify.exact.region import Region
 
 
@@ -62,8 +62,8 @@ class Stage(abc.ABC):
         """
 
     @abc.abstractmethod
-    def lower(self, f: Functional) -> Linear:
-        """A functional of the attention's outputs that is at most f(v) on every string."""
+    def lower(self, f: Functional) -> Functional:
+        """Functionals of all heads' outputs, side by side, at most f(v) on every string."""
 
 
 @final
@@ -93,39 +93,27 @@ class Lifted(Stage):
                 einsum(region.view.largest, weight.size, "head e, head e d -> d") + bias.size
             )[None, None]
 
-    def _linear(self, f: Functional) -> Linear:
+    def lower(self, f: Functional) -> Functional:
+        """See `Stage`: as functionals of outputs nothing is lost but rounding."""
         if self.lift is None:
-            return Linear(rearrange(f.coef, "item k e -> item k 1 e"), f.const, f.slack)
+            return f
         weight, bias = self.lift
         heads, width, d = weight.mid.shape
         # coef · x = (coef W_Oᵀ) · o + coef · b_O, with all heads' outputs side by side
-        g = f.through(
+        return f.through(
             weight.reshape(heads * width, d), bias, self.region.view.largest.reshape(1, 1, -1)
-        )
-        return Linear(
-            rearrange(g.coef, "item k (head e) -> item k head e", head=heads), g.const, g.slack
         )
 
     def ranges(self, f: Functional, *, signs: bool = False) -> tuple[Array, Array]:
         """See `Stage`."""
-        g = self._linear(f)
+        g = self.lower(f)
+        directions = rearrange(g.coef, "item k (head e) -> item k head e", head=self.region.n_heads)
         if self.exact:
-            low, high = self.region.ranges(g.directions, g.const if signs else None)
+            low, high = self.region.ranges(directions, g.const if signs else None)
         else:
-            low = high = self.region.at_centre(g.directions)
+            low = high = self.region.at_centre(directions)
         slack = g.slack + ulp(g.const, low) + ulp(g.const, high)
         return low + g.const - slack, high + g.const + slack
-
-    def lower(self, f: Functional) -> Linear:
-        """See `Stage`."""
-        g = self._linear(f)
-        n = len(self.centre)
-        return Linear(
-            *(
-                np.broadcast_to(part, (n, *part.shape[1:]))
-                for part in (g.directions, g.const, g.slack)
-            )
-        )
 
 
 @final
@@ -154,7 +142,7 @@ class Shifted(Stage):
         """See `Stage`."""
         return self.inner.ranges(self._rest(f), signs=signs)
 
-    def lower(self, f: Functional) -> Linear:
+    def lower(self, f: Functional) -> Functional:
         """See `Stage`."""
         return self.inner.lower(self._rest(f))
 
@@ -279,7 +267,7 @@ class Normed(Stage):
         slack = f.slack + ulp(low, f.const) + ulp(high, f.const)
         return low + f.const - slack, high + f.const + slack
 
-    def lower(self, f: Functional) -> Linear:
+    def lower(self, f: Functional) -> Functional:
         """See `Stage`."""
         q, inner, size = self.q, self.inner, self.inner.size
         z = projected(inner, Functional(f.coef, 0 * f.const, 0 * f.slack))
