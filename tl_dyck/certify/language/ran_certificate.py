@@ -290,11 +290,8 @@ def _row(ran: Ran, length: int) -> LengthResult:
 
 
 def _shown(strings: Strings, least: Least) -> PrefixFound:
-    assert least.string is not None
-    length = len(least.string)
     logits = strings.says.run(np.array([least.string], dtype=np.int64))[0]
-    how = strings.task, strings.answers(length), strings.numbers[length]
-    return shown(*how, strings.says.model, strings.threshold, least, logits)
+    return shown(strings, strings.says.model, strings.threshold, least, logits)
 
 
 def _near(string: tuple[int, ...], n_symbols: int) -> Tokens:
