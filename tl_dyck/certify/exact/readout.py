@@ -75,14 +75,7 @@ class Readout:
             of bounds.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        region: Region,
-        r: Ball,
-        *,
-        exact: bool = True,
-    ) -> None:
+    def __init__(self, network: Network, region: Region, r: Ball, *, exact: bool = True) -> None:
         config = network.config
         self.network, self.config, self.region = network, config, region
         lift = (network.w_o, network.weight("b_O")) if region.unit else None

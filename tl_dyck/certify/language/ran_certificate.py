@@ -29,12 +29,7 @@ from tl_dyck.certify.language.runner import Tokens
 from tl_dyck.certify.language.running import Says, Strings, judge_run, reaching
 from tl_dyck.certify.language.sample import draw_errors
 from tl_dyck.certify.language.tally import PrefixFound
-from tl_dyck.certify.language.verdict import (
-    Bounds,
-    LanguageCertificate,
-    LengthResult,
-    SampledError,
-)
+from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult, SampledError
 from tl_dyck.kit.verdicts import Verdict
 from tl_dyck.tasks import AutomatonTask
 
