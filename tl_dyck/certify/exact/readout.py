@@ -166,8 +166,7 @@ class Readout:
         shrink = np.where(beta >= 0, 1 - 1e-12, 1.0)
         tilt = shrink * beta / (2 * d * sigma)
         f = projected(stage, f)
-        tangent = projected(stage, q.tangent)
-        g = f.plus(tangent.times(tilt[..., None], stage.size), stage.size)
+        g = f.plus(q.tangent.times(tilt[..., None], stage.size), stage.size)
         # β < 0: √ is concave, so that σ ≤ (σ² + σ₀²) / 2σ₀, and σ² ≤ (2 c · P
         # v - |c|² + spread) / d + eps. In both cases the coefficient of 2 c · P v is β / 2dσ₀
         above = (
@@ -181,7 +180,7 @@ class Readout:
             gamma(d + 40) * abs(beta) * (sigma + (q.spread + q.square)[:, None] / (d * sigma))
         )
         # of `lost`, the weights' part is not multiplied by σ, the constants' is: 1 + the largest σ
-        slack = g.slack + abs(tilt) * tangent.slack + lost * (1 + high[:, None]) + rounding
+        slack = g.slack + abs(tilt) * q.tangent.slack + lost * (1 + high[:, None]) + rounding
         g = Functional(g.coef, np.broadcast_to(const, slack.shape), slack)
         # a quotient, a sum, a root and this product: 3 u
         return self._bound(g, low * (1 - 8 * UNIT), high * (1 + 8 * UNIT))

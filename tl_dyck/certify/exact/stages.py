@@ -169,12 +169,14 @@ class SquareRange:
         reach = np.maximum(high - self.centre, self.centre - low)
         self.spread = (np.maximum(reach, 0) ** 2).sum(-1) * grow
         self.square = (self.centre**2).sum(-1)
+        # of v: 2 centre · P v, one per item
+        self.tangent = projected(stage, Functional.of(2 * self.centre[:, None]))
         # the box: Σ_j min (P v)_j² ≤ q ≤ Σ_j max (P v)_j²
         least = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(abs(low), abs(high)))
         most = np.maximum(abs(low), abs(high))
         # the tangent: min 2 c · P v - |c|² ≤ q ≤ max 2 c · P v - |c|² + spread; the better of the
         # two is kept
-        along = stage.ranges(projected(stage, self.tangent))
+        along = stage.ranges(self.tangent)
         # |c|² itself is off by γ_(d + 1), and tangents on strings within the spread are at
         # most 3 |c|² + spread: three roundings of that are 9 u of |c|² and, of the
         # spread, less than it grows by
@@ -186,11 +188,6 @@ class SquareRange:
         self.high = np.minimum(
             (most**2).sum(-1) * grow, along[1][:, 0] - self.square + self.spread * grow + slack
         ).clip(self.low)
-
-    @property
-    def tangent(self) -> Functional:
-        """The functional 2 centre · P v of P v, one per item."""
-        return Functional.of(2 * self.centre[:, None])
 
 
 def identity(stage: Stage) -> Functional:
@@ -278,14 +275,13 @@ class Normed(Stage):
             z_high - z0, z0 - z_low
         )
         s0, tilt = self.s0[:, None], z0 * self.slope[:, None]
-        tangent = projected(inner, q.tangent)
         # z₀ s ≥ z₀ slope · q + min(z₀ rest_low, z₀ rest_high), and with tilt = z₀ slope, since
         # q ≤ tangent + spread, tilt q ≥ tilt (2 c · P v - |c|²) + min(tilt, 0) spread
         rest = np.minimum(z0 * self.rest_low[:, None], z0 * self.rest_high[:, None])
         # what is linear in v: s₀ z + tilt (2 c · P v)
-        g = z.times(s0[..., None], size).plus(tangent.times(tilt[..., None], size), size)
+        g = z.times(s0[..., None], size).plus(q.tangent.times(tilt[..., None], size), size)
         # the two projections were rounded as well: s0 and |tilt| times their slack
-        lost = f.slack + s0 * z.slack + abs(tilt) * tangent.slack
+        lost = f.slack + s0 * z.slack + abs(tilt) * q.tangent.slack
         g = Functional(g.coef, f.const, g.slack + lost).shifted(
             -tilt * q.square[:, None],
             np.minimum(tilt, 0) * q.spread[:, None],

@@ -88,26 +88,8 @@ class Asking:
         return self.margins(length).answers
 
     def wanted(self, strings: IntArray) -> IntArray:
-        """[n, length + 1] the answer to each beginning of strings, or `NOTHING`.
-
-        Args:
-            strings: [n, length] as they stand; -1 fills them up.
-        """
-        length = strings.shape[1]
-        found = np.full((len(strings), length + 1), NOTHING)
-        if self.task.asked is None:
-            answers, state = self.answers(length), np.zeros(len(strings), dtype=np.int64)
-            for at in range(length + 1):
-                found[:, at] = np.where(state < 0, NOTHING, answers.answer[state])
-                if at < length:
-                    symbol = strings[:, at]
-                    moved = answers.after[state, symbol]
-                    state = np.where((state < 0) | (symbol < 0), NOTHING, moved)
-            return found
-        for end, prefixes in prefixes_of(self.task, length, ahead=self.ahead).items():
-            state = prefixes.states(strings[:, :end])
-            found[:, end] = np.where(state < 0, NOTHING, self.answers(end).answer[state])
-        return found
+        """[n, length + 1] the answer to each beginning of strings, see `wanted`."""
+        return wanted(self.task, self.answers, strings, ahead=self.ahead)
 
 
 def prefixes_of(task: AutomatonTask, longest: int, *, ahead: bool) -> dict[int, PlacePrefixes]:
@@ -138,3 +120,35 @@ def prefixes_of(task: AutomatonTask, longest: int, *, ahead: bool) -> dict[int, 
     length = task.train_lengths[0]
     found = {length: prefixes_at(task, task.asked[0], whole=True)}
     return found if length <= longest else {}
+
+
+def wanted(
+    task: AutomatonTask,
+    answers_of: Callable[[int], Answers],
+    strings: IntArray,
+    *,
+    ahead: bool = False,
+) -> IntArray:
+    """[n, length + 1] the answer to each beginning of strings, or `NOTHING`.
+
+    Args:
+        task: whose strings they are.
+        answers_of: the automaton of a length; of tasks without places always the same.
+        strings: [n, length] as they stand; -1 fills them up.
+        ahead: of a model that looks ahead.
+    """
+    length = strings.shape[1]
+    found = np.full((len(strings), length + 1), NOTHING)
+    if task.asked is None:
+        answers, state = answers_of(length), np.zeros(len(strings), dtype=np.int64)
+        for at in range(length + 1):
+            found[:, at] = np.where(state < 0, NOTHING, answers.answer[state])
+            if at < length:
+                symbol = strings[:, at]
+                moved = answers.after[state, symbol]
+                state = np.where((state < 0) | (symbol < 0), NOTHING, moved)
+        return found
+    for end, prefixes in prefixes_of(task, length, ahead=ahead).items():
+        state = prefixes.states(strings[:, :end])
+        found[:, end] = np.where(state < 0, NOTHING, answers_of(end).answer[state])
+    return found
