@@ -13,12 +13,7 @@ import numpy as np
 from tl_dyck.certify.check_automaton import FORMAT, Automaton
 from tl_dyck.certify.language.automata import NOTHING, Answers
 from tl_dyck.certify.language.automaton_certificate import read_automaton
-from tl_dyck.certify.path_proofs import (
-    network_facts,
-    prove_paths,
-    refuse_others,
-    weights_of,
-)
+from tl_dyck.certify.path_proofs import network_facts, prove_paths, refuse_others, weights_of
 from tl_dyck.certify.proof import NoProofError, Proof
 from tl_dyck.certify.questions import Asker
 from tl_dyck.language import DyckLanguage

@@ -11,12 +11,7 @@ from typing import Any
 
 from tl_dyck.certify.check_edits import FORMAT, Edits
 from tl_dyck.certify.lattice import KEEP
-from tl_dyck.certify.path_proofs import (
-    network_facts,
-    prove_paths,
-    refuse_others,
-    weights_of,
-)
+from tl_dyck.certify.path_proofs import network_facts, prove_paths, refuse_others, weights_of
 from tl_dyck.certify.proof import Proof
 from tl_dyck.certify.questions import Asker
 from tl_dyck.certify.spaces import PerturbationSpace

@@ -144,12 +144,7 @@ class _Trees:
     """The trees of what is asked of a space."""
 
     def __init__(
-        self,
-        facts: dict[str, Any],
-        network: OneLayer,
-        asker: Asker,
-        space: Any,
-        deadline: Deadline,
+        self, facts: dict[str, Any], network: OneLayer, asker: Asker, space: Any, deadline: Deadline
     ) -> None:
         self.asker, self.deadline = asker, deadline
         self.network, self.space = network, space

@@ -19,12 +19,7 @@ from tl_dyck.certify.exact.balls import Array, BoolArray
 from tl_dyck.certify.language.lengths import refuse_long
 from tl_dyck.certify.language.questions import make_uniform, refuse_unlike
 from tl_dyck.certify.language.runner import Runner
-from tl_dyck.certify.path_proofs import (
-    below_worst,
-    best_cut,
-    float32_where_exact,
-    refuse_others,
-)
+from tl_dyck.certify.path_proofs import below_worst, best_cut, float32_where_exact, refuse_others
 from tl_dyck.certify.proof import NoProofError, Proof, in_preorder, pack, searching
 from tl_dyck.kit.files import tensors_digest
 from tl_dyck.language import DyckLanguage

@@ -125,7 +125,7 @@ def test_of_what_was_cut_off_the_interval_is_of_what_was_drawn(
     monkeypatch.setattr(sample, "_AT_ONCE", 10)
     looks = itertools.count()
     monkeypatch.setattr(clock, "now", lambda: float(next(looks)))
-    found = sample._at(lambda n, *rest: (n // 2, 0), 5, 1000, 0.95, 0, Deadline(2.5))
+    found = sample.draw_errors(lambda n, *rest: (n // 2, 0), 5, 1000, Deadline(2.5), 0.95)
     assert 0 < found.n < 1000
     assert found.wrong == found.n // 2
     assert found.error.low < 0.5 < found.error.high

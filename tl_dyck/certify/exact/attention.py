@@ -20,7 +20,7 @@ from typing import final
 import numpy as np
 
 from tl_dyck.certify.deadline import Deadline
-from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray, gamma
+from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray, centre, gamma
 from tl_dyck.certify.exact.graph import StringGraph
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.paths import ShortestPaths, emission_costs, sweep
@@ -98,15 +98,7 @@ class AttentionWeights:
         """
         value = self.graph.symbols.value
         x = self.network.attention_output(value.reshape(len(value.mid), -1))
-        # P by hand, since all of a view's errors are wanted at once
-        mid, size = x.mid - x.mid.mean(-1, keepdims=True), abs(x.mid)
-        # P adds the mean of the errors to each, and γ_d times what it adds up
-        rad = (
-            x.rad
-            + x.rad.mean(-1, keepdims=True)
-            + gamma(x.mid.shape[-1] + 4) * (size + size.mean(-1, keepdims=True))
-        )
-        return View.of(Ball(mid, rad).reshape(len(mid), 1, -1))
+        return View.of(centre(x).reshape(len(value.mid), 1, -1))
 
     @cached_property
     def axes(self) -> Array:

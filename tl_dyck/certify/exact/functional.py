@@ -113,27 +113,3 @@ class Functional:
         coef = np.broadcast_to(self.coef, (len(v), *self.coef.shape[1:]))
         value: Array = np.einsum("ikd,id->ik", coef, v) + self.const
         return value
-
-
-@final
-@dataclass(frozen=True)
-class Linear:
-    """K functionals Σ_h D^h · o^h + const of the attention's outputs, right up to ± slack.
-
-    Attributes:
-        directions: [I, K, H, width].
-        const: [I, K].
-        slack: [I, K].
-    """
-
-    directions: Array
-    const: Array
-    slack: Array
-
-    def plus(self, other: Linear, largest: Array) -> Linear:
-        """The sum; |o| ≤ largest [I, H, width]."""
-        directions = self.directions + other.directions
-        error = UNIT * np.einsum("ikhe,ihe->ik", abs(directions), largest) + ulp(
-            self.const, other.const
-        )
-        return Linear(directions, self.const + other.const, self.slack + other.slack + error)

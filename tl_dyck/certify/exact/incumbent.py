@@ -39,7 +39,6 @@ class Incumbent:
         self.rounding = 0.0
         self.unembedding = network.unembedding(objectives)
         self.strings_run = 0
-        # no symbol has this number; `_by_length` drops it
 
     def run_string(self, string: tuple[int, ...]) -> Array:
         """Run one string of the graph; returns the attention's output, [H, d_head]."""

@@ -27,7 +27,7 @@ from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
 from tl_dyck.certify.exact.graph import NO_GROUP, StringGraph, ranges
 from tl_dyck.certify.exact.incumbent import Incumbent
-from tl_dyck.certify.exact.paths import ShortestPaths, emission_costs, sweep
+from tl_dyck.certify.exact.paths import ShortestPaths, emission_costs, least_to_go, sweep
 from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.objectives import Objectives
@@ -347,14 +347,7 @@ def _merged(
 def _extreme_to_go(graph: StringGraph, mine: BoolArray, costs: Array, sign: float) -> Array:
     """[nodes] the least (sign 1) or the greatest (-1) cost from each to the end."""
     bundles = np.minimum.reduceat(sign * costs, graph.bundle_start[:-1])
-    bundles = np.where(mine, bundles, np.inf)
-    to_go = np.full(graph.n_nodes, np.inf)
-    to_go[graph.finals] = 0.0
-    for first, last in reversed(graph.level_nodes):
-        start, end = graph.arc_start[first], graph.arc_start[last]
-        through = bundles[graph.arc_bundle[start:end]] + to_go[graph.arc_target[start:end]]
-        to_go[first:last] = np.minimum.reduceat(through, graph.arc_start[first:last] - start)
-    return sign * to_go
+    return sign * least_to_go(graph, np.where(mine, bundles, np.inf)[:, None])[:, 0]
 
 
 def paths_to_go(graph: StringGraph, group: int, allowed: BoolArray | None = None) -> Counts:

@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import final
 
 import numpy as np
+from einops import rearrange
 
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, apply_activation, gamma
-from tl_dyck.certify.exact.functional import Functional, Linear, ulp
+from tl_dyck.certify.exact.functional import Functional, ulp
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.stages import Stage, identity, projected
@@ -191,14 +192,15 @@ class Mlp(Stage):
         reach += gamma(middle.shape[-1] + 8) * (size.at(self.hidden_size[:, 0]) + abs(hidden.const))
         return value - reach * (1 + 1e-9), value + reach * (1 + 1e-9)
 
-    def lower(self, f: Functional) -> Linear:
+    def lower(self, f: Functional) -> Functional:
         """See `Stage`."""
         hidden = f.through(self.w_out, self.b_out, self.hidden_size)
         # f(out) = f's coefficients on m, which skips the MLP, plus those on the hidden layer,
         # carried back to n
         through_mlp = self.n.lower(self._below(hidden))
         past_it = self.m.lower(Functional.of(f.coef))
-        return through_mlp.plus(past_it, self.region.output_size)
+        size = rearrange(self.region.output_size, "item head e -> item 1 (head e)")
+        return through_mlp.plus(past_it, size)
 
     def _below(self, hidden: Functional) -> Functional:
         """Functionals of n that are at most those of the hidden layer, on every string."""

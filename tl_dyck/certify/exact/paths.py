@@ -144,7 +144,7 @@ def emission_costs(
 
 def sweep(graph: StringGraph, costs: Costs) -> ShortestPaths:
     """The least cost from every node to the end."""
-    return ShortestPaths(graph, costs, _to_go(graph, costs.bundles))
+    return ShortestPaths(graph, costs, least_to_go(graph, costs.bundles))
 
 
 def extremes(
@@ -169,11 +169,11 @@ def extremes(
     bundles = _least_of_bundles(graph, costs)
     _close(graph, bundles, np.tile(np.broadcast_to(groups, symbols.shape[1]), 2), np.inf)
     # the greatest is minus the least of the negated costs: [least of B | -greatest of B]
-    both = _to_go(graph, bundles)[graph.root]
+    both = least_to_go(graph, bundles)[graph.root]
     return both[: symbols.shape[1]], -both[symbols.shape[1] :]
 
 
-def _to_go(graph: StringGraph, bundles: Array) -> Array:
+def least_to_go(graph: StringGraph, bundles: Array) -> Array:
     """[nodes, B]: to_go[v] = min over v → w of (its bundle's cost + to_go[w]), last level first."""
     to_go = np.empty((graph.n_nodes, bundles.shape[1]))
     to_go[: graph.n_sinks] = np.inf  # the others have arcs

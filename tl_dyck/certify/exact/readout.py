@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from einops import rearrange
 
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, gamma
-from tl_dyck.certify.exact.functional import Functional, Linear
+from tl_dyck.certify.exact.functional import Functional
 from tl_dyck.certify.exact.gated import Gated
 from tl_dyck.certify.exact.mlp import Mlp
 from tl_dyck.certify.exact.network import Network
@@ -74,14 +75,7 @@ class Readout:
             of bounds.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        region: Region,
-        r: Ball,
-        *,
-        exact: bool = True,
-    ) -> None:
+    def __init__(self, network: Network, region: Region, r: Ball, *, exact: bool = True) -> None:
         config = network.config
         self.network, self.config, self.region = network, config, region
         lift = (network.w_o, network.weight("b_O")) if region.unit else None
@@ -160,7 +154,7 @@ class Readout:
         # |v| ≤ size
         lost = (size @ weight.rad)[:, 0] + bias.rad + UNIT * abs(beta)
         if self.square is None:
-            return _bound(stage.lower(Functional(f.coef, f.const + beta, f.slack + lost)), one, one)
+            return self._bound(Functional(f.coef, f.const + beta, f.slack + lost), one, one)
         # objective - threshold = w · P v / σ + β, with σ = √(q / d + eps) and q = |P v|².
         # Multiplied by σ > 0: w · P v + β σ, in which only β σ is not linear
         q, d = self.square, self.config.d_model
@@ -172,8 +166,7 @@ class Readout:
         shrink = np.where(beta >= 0, 1 - 1e-12, 1.0)
         tilt = shrink * beta / (2 * d * sigma)
         f = projected(stage, f)
-        tangent = projected(stage, q.tangent)
-        g = f.plus(tangent.times(tilt[..., None], stage.size), stage.size)
+        g = f.plus(q.tangent.times(tilt[..., None], stage.size), stage.size)
         # β < 0: √ is concave, so that σ ≤ (σ² + σ₀²) / 2σ₀, and σ² ≤ (2 c · P
         # v - |c|² + spread) / d + eps. In both cases the coefficient of 2 c · P v is β / 2dσ₀
         above = (
@@ -187,22 +180,23 @@ class Readout:
             gamma(d + 40) * abs(beta) * (sigma + (q.spread + q.square)[:, None] / (d * sigma))
         )
         # of `lost`, the weights' part is not multiplied by σ, the constants' is: 1 + the largest σ
-        slack = g.slack + abs(tilt) * tangent.slack + lost * (1 + high[:, None]) + rounding
+        slack = g.slack + abs(tilt) * q.tangent.slack + lost * (1 + high[:, None]) + rounding
         g = Functional(g.coef, np.broadcast_to(const, slack.shape), slack)
         # a quotient, a sum, a root and this product: 3 u
-        return _bound(stage.lower(g), low * (1 - 8 * UNIT), high * (1 + 8 * UNIT))
+        return self._bound(g, low * (1 - 8 * UNIT), high * (1 + 8 * UNIT))
 
-
-def _bound(linear: Linear, low: Array, high: Array) -> LinearBound:
-    """Subtract what rounding may have added; give up the items on which something overflowed."""
-    # slacks are sums of some hundreds of numbers, rounded to nearest:
-    # 1e-14 of them, many times less
-    constant = linear.const - linear.slack * (1 + 1e-9)
-    finite = np.isfinite(linear.directions).all((1, 2, 3)) & np.isfinite(constant).all(1)
-    finite &= (low > 0) & np.isfinite(low) & np.isfinite(high)
-    directions = np.where(finite[:, None, None, None], linear.directions, 0.0)
-    # any negative number: what is not known must not look proved
-    constant = np.where(finite[:, None], constant, -1.0)
-    return LinearBound(
-        directions, constant, np.where(finite, low, 1.0), np.where(finite, high, 1.0), finite
-    )
+    def _bound(self, f: Functional, low: Array, high: Array) -> LinearBound:
+        """Subtract what rounding may have added; give up items on which something overflowed."""
+        linear, n, heads = self.stage.lower(f), len(low), self.region.n_heads
+        # slacks are sums of some hundreds of numbers, rounded to nearest:
+        # 1e-14 of them, many times less
+        constant = np.broadcast_to(linear.const - linear.slack * (1 + 1e-9), (n, len(f.coef[0])))
+        directions = rearrange(linear.coef, "item k (head e) -> item k head e", head=heads)
+        directions = np.broadcast_to(directions, (n, *directions.shape[1:]))
+        finite = np.isfinite(directions).all((1, 2, 3)) & np.isfinite(constant).all(1)
+        finite &= (low > 0) & np.isfinite(low) & np.isfinite(high)
+        directions = np.where(finite[:, None, None, None], directions, 0.0)
+        # any negative number: what is not known must not look proved
+        constant = np.where(finite[:, None], constant, -1.0)
+        low, high = np.where(finite, low, 1.0), np.where(finite, high, 1.0)
+        return LinearBound(directions, constant, low, high, finite)

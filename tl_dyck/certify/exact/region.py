@@ -74,11 +74,8 @@ class Region:
         low, high, total_high = np.empty((3, len(items), heads))
         for head in range(heads):  # the other heads count nothing
             d, t = np.zeros_like(base), np.zeros(base.shape[:2])
-            # with another sign the same sweep gives the greatest
-            d[:, head], t[:, head] = (
-                base[:, head],
-                unit,
-            )  # Σ E (base · x + unit): the head's own denominator
+            # its own denominator, Σ E (base · x + unit); with another sign its greatest is found
+            d[:, head], t[:, head] = base[:, head], unit
             both = np.tile(np.arange(len(items)), 2)
             least = attention.least(
                 view, items, both, np.concatenate([d, -d]), np.concatenate([t, -t])

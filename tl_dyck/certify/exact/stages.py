@@ -26,7 +26,7 @@ import numpy as np
 from einops import einsum, rearrange
 
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, gamma
-from tl_dyck.certify.exact.functional import Functional, Linear, ulp
+from tl_dyck.certify.exact.functional import Functional, ulp
 from tl_dyck.certify.exact.region import Region
 
 
@@ -62,8 +62,8 @@ class Stage(abc.ABC):
         """
 
     @abc.abstractmethod
-    def lower(self, f: Functional) -> Linear:
-        """A functional of the attention's outputs that is at most f(v) on every string."""
+    def lower(self, f: Functional) -> Functional:
+        """Functionals of all heads' outputs, side by side, at most f(v) on every string."""
 
 
 @final
@@ -93,39 +93,27 @@ class Lifted(Stage):
                 einsum(region.view.largest, weight.size, "head e, head e d -> d") + bias.size
             )[None, None]
 
-    def _linear(self, f: Functional) -> Linear:
+    def lower(self, f: Functional) -> Functional:
+        """See `Stage`: as functionals of outputs nothing is lost but rounding."""
         if self.lift is None:
-            return Linear(rearrange(f.coef, "item k e -> item k 1 e"), f.const, f.slack)
+            return f
         weight, bias = self.lift
         heads, width, d = weight.mid.shape
         # coef · x = (coef W_Oᵀ) · o + coef · b_O, with all heads' outputs side by side
-        g = f.through(
+        return f.through(
             weight.reshape(heads * width, d), bias, self.region.view.largest.reshape(1, 1, -1)
-        )
-        return Linear(
-            rearrange(g.coef, "item k (head e) -> item k head e", head=heads), g.const, g.slack
         )
 
     def ranges(self, f: Functional, *, signs: bool = False) -> tuple[Array, Array]:
         """See `Stage`."""
-        g = self._linear(f)
+        g = self.lower(f)
+        directions = rearrange(g.coef, "item k (head e) -> item k head e", head=self.region.n_heads)
         if self.exact:
-            low, high = self.region.ranges(g.directions, g.const if signs else None)
+            low, high = self.region.ranges(directions, g.const if signs else None)
         else:
-            low = high = self.region.at_centre(g.directions)
+            low = high = self.region.at_centre(directions)
         slack = g.slack + ulp(g.const, low) + ulp(g.const, high)
         return low + g.const - slack, high + g.const + slack
-
-    def lower(self, f: Functional) -> Linear:
-        """See `Stage`."""
-        g = self._linear(f)
-        n = len(self.centre)
-        return Linear(
-            *(
-                np.broadcast_to(part, (n, *part.shape[1:]))
-                for part in (g.directions, g.const, g.slack)
-            )
-        )
 
 
 @final
@@ -154,7 +142,7 @@ class Shifted(Stage):
         """See `Stage`."""
         return self.inner.ranges(self._rest(f), signs=signs)
 
-    def lower(self, f: Functional) -> Linear:
+    def lower(self, f: Functional) -> Functional:
         """See `Stage`."""
         return self.inner.lower(self._rest(f))
 
@@ -181,12 +169,14 @@ class SquareRange:
         reach = np.maximum(high - self.centre, self.centre - low)
         self.spread = (np.maximum(reach, 0) ** 2).sum(-1) * grow
         self.square = (self.centre**2).sum(-1)
+        # of v: 2 centre · P v, one per item
+        self.tangent = projected(stage, Functional.of(2 * self.centre[:, None]))
         # the box: Σ_j min (P v)_j² ≤ q ≤ Σ_j max (P v)_j²
         least = np.where((low <= 0) & (high >= 0), 0.0, np.minimum(abs(low), abs(high)))
         most = np.maximum(abs(low), abs(high))
         # the tangent: min 2 c · P v - |c|² ≤ q ≤ max 2 c · P v - |c|² + spread; the better of the
         # two is kept
-        along = stage.ranges(projected(stage, self.tangent))
+        along = stage.ranges(self.tangent)
         # |c|² itself is off by γ_(d + 1), and tangents on strings within the spread are at
         # most 3 |c|² + spread: three roundings of that are 9 u of |c|² and, of the
         # spread, less than it grows by
@@ -198,11 +188,6 @@ class SquareRange:
         self.high = np.minimum(
             (most**2).sum(-1) * grow, along[1][:, 0] - self.square + self.spread * grow + slack
         ).clip(self.low)
-
-    @property
-    def tangent(self) -> Functional:
-        """The functional 2 centre · P v of P v, one per item."""
-        return Functional.of(2 * self.centre[:, None])
 
 
 def identity(stage: Stage) -> Functional:
@@ -279,7 +264,7 @@ class Normed(Stage):
         slack = f.slack + ulp(low, f.const) + ulp(high, f.const)
         return low + f.const - slack, high + f.const + slack
 
-    def lower(self, f: Functional) -> Linear:
+    def lower(self, f: Functional) -> Functional:
         """See `Stage`."""
         q, inner, size = self.q, self.inner, self.inner.size
         z = projected(inner, Functional(f.coef, 0 * f.const, 0 * f.slack))
@@ -290,14 +275,13 @@ class Normed(Stage):
             z_high - z0, z0 - z_low
         )
         s0, tilt = self.s0[:, None], z0 * self.slope[:, None]
-        tangent = projected(inner, q.tangent)
         # z₀ s ≥ z₀ slope · q + min(z₀ rest_low, z₀ rest_high), and with tilt = z₀ slope, since
         # q ≤ tangent + spread, tilt q ≥ tilt (2 c · P v - |c|²) + min(tilt, 0) spread
         rest = np.minimum(z0 * self.rest_low[:, None], z0 * self.rest_high[:, None])
         # what is linear in v: s₀ z + tilt (2 c · P v)
-        g = z.times(s0[..., None], size).plus(tangent.times(tilt[..., None], size), size)
+        g = z.times(s0[..., None], size).plus(q.tangent.times(tilt[..., None], size), size)
         # the two projections were rounded as well: s0 and |tilt| times their slack
-        lost = f.slack + s0 * z.slack + abs(tilt) * tangent.slack
+        lost = f.slack + s0 * z.slack + abs(tilt) * q.tangent.slack
         g = Functional(g.coef, f.const, g.slack + lost).shifted(
             -tilt * q.square[:, None],
             np.minimum(tilt, 0) * q.spread[:, None],

@@ -33,12 +33,7 @@ from tl_dyck.certify.language.decide import certify_language
 from tl_dyck.certify.language.profiles import Ending, Profiles
 from tl_dyck.certify.language.sample import sample_error
 from tl_dyck.certify.language.tally import PrefixFound
-from tl_dyck.certify.language.verdict import (
-    Bounds,
-    LanguageCertificate,
-    LengthResult,
-    SampledError,
-)
+from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult, SampledError
 
 __all__ = [
     "CLAIMS",

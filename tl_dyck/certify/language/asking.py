@@ -85,9 +85,13 @@ class Asking:
             return
         yield from ([length] for length in lengths if self.numbers[length])
 
+    def answers(self, length: int) -> Answers:
+        """The automaton that reads the strings of a length."""
+        return self.margins(length).answers
+
     def wanted(self, strings: IntArray) -> IntArray:
         """[n, length + 1] the answer to each beginning of strings, see `wanted`."""
-        return wanted(self.task, lambda n: self.margins(n).answers, strings, ahead=self.ahead)
+        return wanted(self.task, self.answers, strings, ahead=self.ahead)
 
 
 def prefixes_of(task: AutomatonTask, longest: int, *, ahead: bool) -> dict[int, PlacePrefixes]:

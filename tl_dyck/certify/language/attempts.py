@@ -187,8 +187,6 @@ def _every(after: IntArray, longest: int) -> Tokens:
             break
     return np.concatenate([_filled(each, strings.shape[1]) for each in [*ended, strings]])
 
-    # 0 last: uniform walks find least
-
 
 def walks(
     after: IntArray, alive: BoolArray, ends: IntArray, stays: float, generator: np.random.Generator

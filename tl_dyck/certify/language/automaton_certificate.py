@@ -20,12 +20,13 @@ from tl_dyck.certify.exact.loss_counts import Losing
 from tl_dyck.certify.exact.network import Network
 from tl_dyck.certify.language.anytime import Anytime, counted
 from tl_dyck.certify.language.asking import Asking
-from tl_dyck.certify.language.automata import NOTHING, Answers, Least
+from tl_dyck.certify.language.automata import NOTHING, Least
 from tl_dyck.certify.language.claims import read_threshold, said_to_follow
 from tl_dyck.certify.language.lengths import first_gap, refuse_long
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.language.questions import network_of, start_of
 from tl_dyck.certify.language.runner import Runner
+from tl_dyck.certify.language.running import Strings
 from tl_dyck.certify.language.tally import PrefixFound
 from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult
 from tl_dyck.certify.protocol import CertifyError
@@ -74,7 +75,7 @@ def decide_automaton(
     asked = [length for length in lengths if asking.numbers[length]]
     known = Anytime(asking, runner, asked, deadline, tell)
     known.decide(until)
-    show = partial(_shown, asking, runner.model, threshold)
+    show = partial(shown, asking, runner.model, threshold)
     least = {length: known.least(length) for length in asked}
     lost = [each for of in known.known.values() for each in of.values() if each.high < 0]
     found, own = None, math.inf
@@ -221,37 +222,20 @@ def _row(prefixes: int, known: Anytime, length: int, worst: PrefixFound | None) 
     )
 
 
-def _shown(
-    asking: Asking, model: Any, threshold: float | None, least: Least, logits: Array
-) -> PrefixFound:
-    assert least.string is not None
-    length = len(least.string)
-    how = asking.task, asking.margins(length).answers, asking.numbers[length]
-    return shown(*how, model, threshold, least, logits)
-
-
 def shown(
-    task: AutomatonTask,
-    answers: Answers,
-    number: int,
-    model: Any,
-    threshold: float | None,
-    least: Least,
-    logits: Array,
+    asked: Asking | Strings, model: Any, threshold: float | None, least: Least, logits: Array
 ) -> PrefixFound:
     """A string with what the model itself makes of it.
 
     Args:
-        task: whose string it is.
-        answers: the automaton of its length.
-        number: how many strings of that length there are.
+        asked: whose string it is.
         model: whose logits have names, or have none.
         threshold: of the claim "allowed"; None for "any_token".
         least: the string, its margin and what should be said.
         logits: what is said.
     """
     assert least.string is not None
-    named = named_logits(model)
+    task, length, named = asked.task, len(least.string), named_logits(model)
 
     def name(logit: int) -> str:
         if task.answer is not None and logit >= min(named or 0, task.language.d_vocab):
@@ -262,12 +246,12 @@ def shown(
         may_follow: tuple[str, ...] = (name(least.answer),)
         predicted = name(int(logits.argmax()))
     else:
-        symbols = zip(task.symbols, answers.follows(least.answer), strict=True)
+        symbols = zip(task.symbols, asked.answers(length).follows(least.answer), strict=True)
         may_follow = tuple(symbol for symbol, may in symbols if may)
         predicted = said_to_follow(task.language, logits, threshold)
     return PrefixFound(
         tokens=least.string,
-        log_probability=-math.log(number),
+        log_probability=-math.log(asked.numbers[length]),
         margin=least.high,
         ending=Ending((), None),
         text=task.language.to_string(torch.tensor(least.string, dtype=torch.int64)),

@@ -29,12 +29,7 @@ from tl_dyck.certify.language.runner import Tokens
 from tl_dyck.certify.language.running import Says, Strings, judge_run, reaching
 from tl_dyck.certify.language.sample import draw_errors
 from tl_dyck.certify.language.tally import PrefixFound
-from tl_dyck.certify.language.verdict import (
-    Bounds,
-    LanguageCertificate,
-    LengthResult,
-    SampledError,
-)
+from tl_dyck.certify.language.verdict import Bounds, LanguageCertificate, LengthResult, SampledError
 from tl_dyck.kit.verdicts import Verdict
 from tl_dyck.tasks import AutomatonTask
 
@@ -290,11 +285,8 @@ def _row(ran: Ran, length: int) -> LengthResult:
 
 
 def _shown(strings: Strings, least: Least) -> PrefixFound:
-    assert least.string is not None
-    length = len(least.string)
     logits = strings.says.run(np.array([least.string], dtype=np.int64))[0]
-    how = strings.task, strings.answers(length), strings.numbers[length]
-    return shown(*how, strings.says.model, strings.threshold, least, logits)
+    return shown(strings, strings.says.model, strings.threshold, least, logits)
 
 
 def _near(string: tuple[int, ...], n_symbols: int) -> Tokens:

@@ -235,9 +235,7 @@ def drawing(answers: Answers, length: int) -> Chain:
 
 
 def judge_run(
-    strings: Strings,
-    length: int,
-    note: Callable[[Tokens, Array, IntArray], None] = lambda *_: None,
+    strings: Strings, length: int, note: Callable[[Tokens, Array, IntArray], None] = lambda *_: None
 ) -> Callable[[int, torch.Generator, Deadline], tuple[int, int]]:
     """What draws strings of a length and judges them by running the model, see `sample_error`.
 

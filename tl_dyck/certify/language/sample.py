@@ -101,7 +101,7 @@ def sample_error(
         judge_at = partial(_judge_of, asked)
     judges = [judge_at(length) for length in wanted]
     return tuple(
-        _at(judge, length, n, level, seed, deadline)
+        draw_errors(judge, length, n, deadline, level, seed)
         for judge, length in zip(judges, wanted, strict=True)
     )
 
@@ -121,9 +121,10 @@ def _judge_of(asked: Asked, length: int) -> Judge:
     return judge
 
 
-def _at(
-    judge: Judge, length: int, n: int, level: float, seed: int, deadline: Deadline
+def draw_errors(
+    judge: Judge, length: int, n: int, deadline: Deadline, level: float = _LEVEL, seed: int = 0
 ) -> SampledError:
+    """Draw and judge so many strings of a length, as long as there is time."""
     generator = torch.Generator().manual_seed(seed)
     wrong = doubtful = drawn = 0
     while drawn < n and not deadline.passed:
@@ -140,11 +141,6 @@ def _at(
         error = Bounds(low.low, high.high)
     counts = {"n": drawn, "wrong": wrong, "doubtful": doubtful}
     return SampledError(length=length, error=error, level=level, seed=seed, **counts)
-
-
-def draw_errors(judge: Judge, length: int, n: int, deadline: Deadline) -> SampledError:
-    """The same of one length, at the usual level."""
-    return _at(judge, length, n, _LEVEL, 0, deadline)
 
 
 def _draw(asked: Asked, n: int, length: int, generator: torch.Generator) -> Tokens:
