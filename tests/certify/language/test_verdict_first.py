@@ -130,8 +130,14 @@ def test_by_default_what_takes_longer_to_count_is_bounded(monkeypatch: pytest.Mo
     assert not asked.counts
 
 
-def test_a_question_that_waited_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors are known at once; the least margins of three answers are searched for in slices."""
+@pytest.mark.parametrize("room", [True, False])
+def test_a_question_that_waited_is_gone_on_with(
+    room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors are known at once; the least margins of three answers are searched for in slices.
+
+    Without room for what waits each begins anew, so that slices must grow.
+    """
     task, shape = cumulative_sum(), {"act_fn": "gelu", "d_mlp": 8, "normalization_type": "LN"}
     model = random_model(task, 0, 0.5, d_vocab_out=3, n_ctx=12, **shape)
     whole = certify_language(model, task, [8], until="likeliest")
@@ -144,10 +150,12 @@ def test_a_question_that_waited_is_gone_on_with(monkeypatch: pytest.MonkeyPatch)
             own(self)
 
         monkeypatch.setattr(Search, name, called)
-    monkeypatch.setattr(anytime, "_SLICES", (0.01,) * 200)
+    monkeypatch.setattr(anytime, "_SLICES", (0.01,) * 200 if room else (0.01, 0.02, math.inf))
+    monkeypatch.setattr(anytime, "_MOST_KEPT", anytime._MOST_KEPT if room else 0)
     with by_work():
         found = certify_language(model, task, [8], until="likeliest")
-    assert calls["_begin"] == 3 < calls["run"]
+    assert (calls["_begin"] == 3) == room
+    assert calls["run"] > 3
     assert found.margin.low == pytest.approx(whole.margin.low, abs=1e-8)
     assert found.margin.high == pytest.approx(whole.margin.high, abs=1e-8)
 

@@ -45,8 +45,6 @@ _LARGE = 1e6
 _NEAREST = 8
 _GUESSES = 2
 """So often: their halves are guessed at again."""
-_MOST_KEPT = 100_000_000
-"""Bytes of weights and parts that may be kept of a search to go on with later (100 MB)."""
 
 
 @final
@@ -98,7 +96,7 @@ class Search:
         self._begun = False
 
     def run(self) -> None:
-        """Search until done or out of time; called again, it goes on, see `may_go_on`."""
+        """Search until done or out of time; called again, it goes on."""
         if not self._begun:
             self._begin()
         batch: list[Part] = []
@@ -112,10 +110,13 @@ class Search:
                 self._keep(part)
 
     @property
-    def may_go_on(self) -> bool:
-        """Whether it pays to keep it until there is time again: else another begins anew."""
-        kept = self.attention.weights.nbytes + len(self.open) * len(self.graph.option)
-        return self._begun and kept <= _MOST_KEPT
+    def kept(self) -> float:
+        """Bytes that it holds while it waits for time; inf if it has not begun."""
+        graph = sum(
+            each.nbytes for each in vars(self.graph).values() if isinstance(each, np.ndarray)
+        )
+        parts = len(self.open) * len(self.graph.option)  # of each, which emissions it allows
+        return graph + self.attention.weights.nbytes + parts if self._begun else math.inf
 
     def _begin(self) -> None:
         """All strings are open; the worst that a guess knows are run."""

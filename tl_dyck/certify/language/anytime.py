@@ -35,6 +35,9 @@ _PROBED = 5
 _SLICES = (1.0, 8.0, 64.0, 512.0, math.inf)
 """Seconds after which an open question waits for the others."""
 
+_MOST_KEPT = 1e9
+"""Bytes that all those may hold which wait: any other begins anew when its turn comes (1 GB)."""
+
 
 @final
 class Anytime:
@@ -196,6 +199,9 @@ class Anytime:
             )
             known.low, known.ended = max(known.low, found.low), found.ended
             known.search = found.search
+            waiting = (each.search for of in self.known.values() for each in of.values())
+            if sum(each.kept for each in waiting if each is not None) > _MOST_KEPT:
+                known.search = None
             known.see(found.high, found.string, answer)
 
     def _count_soon(self, *, first: bool) -> None:

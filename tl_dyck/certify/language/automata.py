@@ -197,7 +197,7 @@ class Least:
         string: where, without BOS.
         answer: what should be said there.
         ended: whether the search came to an end; else it ran out of time, and may be gone on with.
-        search: what is then gone on with, unless it holds too much memory: that begins anew.
+        search: what is then gone on with; None begins anew.
         lost: of several answers, those with a negative margin.
     """
 
@@ -334,7 +334,7 @@ class Margins:
     def _found(self, search: Search, low: float, answer: int) -> Least:
         """What a search came to, and itself if it is to be gone on with."""
         incumbent, ended = search.incumbent, not search.attention.deadline.passed
-        again = None if ended or not search.may_go_on else search
+        again = None if ended else search
         if incumbent.string is None:
             return Least(low, math.inf, None, answer, ended, again)
         seen = self._written(incumbent.string)
