@@ -89,7 +89,7 @@ class Search:
         self.most_parts = math.inf if most_parts is None else most_parts
         self.closed = math.inf
         self.open: list[Part] = []
-        self.stats = {"parts": 0, "listed": 0}
+        self.stats: dict[str, int] = {}  # of a search that has begun
         self.work = Work(self.network, self.graph, always_listed)
         self._numbers = itertools.count()
         self._listable = math.inf
@@ -120,6 +120,7 @@ class Search:
 
     def _begin(self) -> None:
         """All strings are open; the worst that a guess knows are run."""
+        self.stats = {"parts": 0, "listed": 0}
         groups = np.arange(len(self.graph.groups))
         every = np.arange(len(self.unembedding))
         counts = np.ones(len(groups))  # if there is no time to count
