@@ -200,7 +200,9 @@ def test_small_automata_are_decided_as_by_brute_force(
     task: AutomatonTask, shape: dict[str, Any], seed: int, scale: float
 ) -> None:
     model = random_model(task, seed, scale, d_vocab_out=max(4, len(task.symbols)), **shape)
-    check(certify_language(model, task, range(1, 4), until="counted"), model, task, range(1, 4))
+    found = certify_language(model, task, range(1, 4), until="counted")
+    off = 1e-8 if scale > 1 else 1e-9  # of numbers larger than the margin
+    check(found, model, task, range(1, 4), off=off)
 
 
 def toward(model: Any, task: AutomatonTask, length: int, margin: float) -> None:
