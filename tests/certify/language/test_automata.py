@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tl_dyck.certify import CertifyError
@@ -189,6 +189,7 @@ def test_two_layers_without_positions_are_decided_as_by_brute_force(shape: dict[
     )
 
 
+@example(task=cumulative_sum(2), shape={"attn_only": True}, seed=252, scale=2.0)  # logits of 2,700
 @settings(max_examples=6)
 @given(
     task=st.sampled_from([cumulative_sum(2), greatest(4), cumulative_sum(values=[3, -2, 0])]),

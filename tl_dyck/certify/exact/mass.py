@@ -50,7 +50,11 @@ def count_wrong(attention: AttentionWeights, incumbent: Incumbent, *, on: bool) 
         on: whether to split further what many parts leave open, until the deadline.
     """
     if is_linear(attention.network):  # there the sum along a path decides
-        return count_losing(attention, incumbent)
+        found = count_losing(attention, incumbent)
+        if found.low == found.high or attention.deadline.passed:
+            return found
+        # but where one weight is far larger than others, its rounding hides them: parts have less
+        return _both(found, Mass(attention, incumbent).run(_MOST_PARTS))
     mass = Mass(attention, incumbent)
     found = mass.run(_MOST_PARTS)
     if found.low < found.high and not attention.deadline.passed:
