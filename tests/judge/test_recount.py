@@ -14,7 +14,7 @@ Array = np.ndarray
 KINDS = ("uniform", "balanced", "stack", "backup")
 #: Kinds and seeds, of which all enumerated answers are counted: a part of each kind, and more.
 FEW = [*((kind, 1) for kind in KINDS), ("trained", 0), ("alone", 0)]
-MORE = [*((kind, seed) for kind in KINDS for seed in range(2, 8)), ("trained", 1)]
+MORE = [*((kind, seed) for kind in KINDS for seed in range(2, 10)), ("trained", 1)]
 
 
 def margins(logits: Array, right: Array) -> Array:
@@ -63,7 +63,7 @@ class Recount:
 
 @pytest.mark.parametrize(
     ("cases", "least", "of_each"),
-    [(FEW, 75, 15), pytest.param(MORE, 300, 30, marks=pytest.mark.slow)],
+    [(FEW, 75, 15), pytest.param(MORE, 375, 30, marks=pytest.mark.slow)],
     ids=["few", "more"],
 )
 def test_answers_are_found_again(cases: list[tuple[str, int]], least: int, of_each: int) -> None:

@@ -122,23 +122,20 @@ class Incumbent:
             return None
         return SingleRun(self.network, self.graph.symbols, self.unembedding)
 
-    def centres(self, paths: IntArray) -> Array:
-        """Run some paths, and remember the worst; the attention's outputs, [n, H, d_head]."""
-        z = np.empty((len(paths), self.network.config.n_heads, self.network.config.d_head))
-        table, bare = self.graph.symbols, len(self.network.prefix)
-        for rows, symbols in self._by_length(paths):
-            attended = self.network.attend(table, symbols)
-            read = self.network.readout(table.r.at(symbols[:, -1]), attended)
-            self._remember(self.unembedding.least(read), table.tokens[symbols[:, bare:]])
-            z[rows] = attended.mid.reshape(-1, *z.shape[1:])
-        return z
+    def outputs(self, paths: IntArray, *, run: bool = False) -> Array:
+        """The attention's outputs of some paths, [n, H, d_head], rounded.
 
-    def outputs(self, paths: IntArray) -> Array:
-        """The attention's outputs of some paths, [n, H, d_head], rounded."""
-        config = self.network.config
+        With `run` the rest of the network is run, too, and the worst remembered.
+        """
+        config, table = self.network.config, self.graph.symbols
         z = np.empty((len(paths), config.n_heads, config.d_head))
         for rows, symbols in self._by_length(paths):
-            z[rows] = self.network.attend(self.graph.symbols, symbols).mid.reshape(-1, *z.shape[1:])
+            attended = self.network.attend(table, symbols)
+            z[rows] = attended.mid.reshape(-1, *z.shape[1:])
+            if run:
+                read = self.network.readout(table.r.at(symbols[:, -1]), attended)
+                strings = table.tokens[symbols[:, len(self.network.prefix) :]]
+                self._remember(self.unembedding.least(read), strings)
         return z
 
     def _by_length(self, paths: IntArray) -> list[tuple[IntArray, IntArray]]:

@@ -27,7 +27,8 @@ from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
 from tl_dyck.certify.exact.graph import NO_GROUP, StringGraph, ranges
 from tl_dyck.certify.exact.incumbent import Incumbent
-from tl_dyck.certify.exact.paths import ShortestPaths, emission_costs, least_to_go, sweep
+from tl_dyck.certify.exact.parts import centres
+from tl_dyck.certify.exact.paths import ShortestPaths, least_to_go
 from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.objectives import Objectives
@@ -230,9 +231,7 @@ def count_losing(attention: AttentionWeights, incumbent: Incumbent) -> Losing:
 
 
 def _region(attention: AttentionWeights, incumbent: Incumbent, items: Items) -> Region:
-    graph = attention.graph
-    costs = emission_costs(graph, np.zeros((len(graph.symbols.tokens), len(items))), items.groups)
-    paths = sweep(graph, costs).paths(np.arange(len(items)))
+    paths = centres(attention.graph, items)
     return Region.of_values(attention, items, incumbent.outputs(paths))
 
 

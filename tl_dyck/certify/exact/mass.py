@@ -26,6 +26,7 @@ from tl_dyck.certify.exact.columns import minimise_bound
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.linear import is_linear
 from tl_dyck.certify.exact.loss_counts import Losing, count_losing, paths_to_go
+from tl_dyck.certify.exact.parts import centres
 from tl_dyck.certify.exact.paths import emission_costs, enumerate_below, live_emissions, sweep
 from tl_dyck.certify.exact.readout import Readout
 from tl_dyck.certify.exact.region import Region
@@ -36,18 +37,18 @@ _BATCH = 16  # parts bounded at once, as in `search`
 _FEW_STRINGS = 256  # a part with at most so many is run
 _MOST_PARTS = 1_000
 """After so many parts strings are counted along paths, which takes a second a state of an adder of
-342 nodes; then parts are split further only where that is asked for,"""
+342 nodes; then parts are split further only where a time limit ends it,"""
 _USELESS = 0.01
 """and only as long as twice as many parts leave so much less of the unknown, as a share of it."""
 
 
-def count_wrong(attention: AttentionWeights, incumbent: Incumbent, *, on: bool) -> Losing:
+def count_wrong(attention: AttentionWeights, incumbent: Incumbent, *, on: bool = True) -> Losing:
     """How many strings of a graph have a negative objective: exactly if both numbers are equal.
 
     Args:
         attention: the strings and their weights, and when to stop.
         incumbent: the objectives; strings are run through it.
-        on: whether to split further what many parts leave open, until the deadline.
+        on: whether to split further what many parts leave open, until the deadline, if any.
     """
     if is_linear(attention.network):  # there the sum along a path decides
         found = count_losing(attention, incumbent)
@@ -59,7 +60,7 @@ def count_wrong(attention: AttentionWeights, incumbent: Incumbent, *, on: bool) 
     found = mass.run(_MOST_PARTS)
     if found.low < found.high and not attention.deadline.passed:
         found = _both(found, count_losing(attention, incumbent))
-        if found.low < found.high and on:
+        if found.low < found.high and on and attention.deadline.at < math.inf:
             found = _both(found, mass.go_on())
     return found
 
@@ -157,10 +158,8 @@ class Mass:
             return
         groups = np.array([part.group for part in batch])
         items = Items(groups, np.stack([part.allowed for part in batch], axis=1))
-        nothing = np.zeros((len(self.graph.symbols.tokens), len(items)))
-        costs = emission_costs(self.graph, nothing, groups, items.allowed)
-        centres = sweep(self.graph, costs).paths(np.arange(len(items)))
-        region = Region.of_values(self.attention, items, self.incumbent.outputs(centres))
+        paths = centres(self.graph, items)
+        region = Region.of_values(self.attention, items, self.incumbent.outputs(paths))
         rivals = np.unique(np.concatenate([part.rivals for part in batch]))
         least, most = np.full((2, len(batch), len(self.below)), -np.inf)
         known = np.flatnonzero(region.even)

@@ -224,9 +224,8 @@ class Search:
 
     def _region(self, items: Items) -> Region:
         """What the attention returns on items; a string of each is run."""
-        return Region.of_values(
-            self.attention, items, self.incumbent.centres(centres(self.graph, items))
-        )
+        paths = centres(self.graph, items)
+        return Region.of_values(self.attention, items, self.incumbent.outputs(paths, run=True))
 
     def _cut(self, parts: Sequence[Part], region: Region, low: BoolArray) -> None:
         """Split the large ones of the parts that a guess thinks too low."""

@@ -71,7 +71,7 @@ class Anytime:
             for length, numbers in self.numbers.items()
         }
         self.counts: dict[int, Losing] = {}
-        self.begun = Deadline.after(0.0)
+        self.begun = Deadline.after(0.0)  # so many seconds ago as less than none are left of it
         self.attempts = Attempts(asking, runner, lengths, deadline)
 
     def decide(self, until: str | None) -> None:
@@ -80,9 +80,11 @@ class Anytime:
         passes = [self._try, self._signs]
         if until is None:
             passes += [self._count_soon]
-        elif until in ("likeliest", "counted"):
-            # twice, for counts may leave some of the time that margins leave to them
-            passes += [self._margins, self._count, self._margins][: 3 if until == "counted" else 1]
+        if until in ("likeliest", "counted"):
+            passes += [self._margins]
+        if until == "counted":
+            # margins again, for counts may leave some of the time that margins leave to them
+            passes += [self._count, self._margins]
         for done, each in enumerate(passes):
             if self.deadline.passed or (until == "refuted" and self.is_refuted):
                 break
@@ -199,10 +201,15 @@ class Anytime:
             )
             known.low, known.ended = max(known.low, found.low), found.ended
             known.search = found.search
-            waiting = (each.search for of in self.known.values() for each in of.values())
-            if sum(each.kept for each in waiting if each is not None) > _MOST_KEPT:
+            if known.search is not None and self._kept > _MOST_KEPT:
                 known.search = None
             known.see(found.high, found.string, answer)
+
+    @property
+    def _kept(self) -> float:
+        """Bytes that all searches hold which wait."""
+        waiting = (each.search for of in self.known.values() for each in of.values())
+        return sum(search.kept for search in waiting if search is not None)
 
     def _count_soon(self, *, first: bool) -> None:
         """Count what is wrong, if that takes no longer than all before."""
@@ -210,9 +217,9 @@ class Anytime:
         self._count_by(Deadline.after(seconds), on=False)
 
     def _count(self, *, first: bool) -> None:
-        self._count_by(self.deadline, on=self.deadline.at < math.inf)
+        self._count_by(self.deadline)
 
-    def _count_by(self, deadline: Deadline, *, on: bool) -> None:
+    def _count_by(self, deadline: Deadline, *, on: bool = True) -> None:
         refuted = [length for length in self.known if self.least(length).high < 0]
         for done, length in enumerate(refuted):
             if deadline.passed:
@@ -245,11 +252,11 @@ class Anytime:
 
 
 def counted(
-    margins: Margins, length: int, answers: Sequence[int], deadline: Deadline, *, on: bool
+    margins: Margins, length: int, answers: Sequence[int], deadline: Deadline, *, on: bool = True
 ) -> Losing:
     """How many strings of a length that ask for some answers are wrong, state by state.
 
-    With `on` until the deadline.
+    See `count_wrong` for `on`.
     """
     asking = np.flatnonzero(np.isin(margins.answers.answer, answers)).tolist()
     found: dict[int, Losing] = {}

@@ -372,7 +372,7 @@ class Margins:
         return network.largest_read(table, np.arange(len(tokens)))
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-    def wrong(self, length: int, state: int, deadline: Deadline, *, on: bool) -> Losing:
+    def wrong(self, length: int, state: int, deadline: Deadline, *, on: bool = True) -> Losing:
         """On how many strings of a length, of those that end in a state, it is negative.
 
         The fewer strings are looked at together, the tighter are their bounds. See `count_wrong`.

@@ -136,8 +136,7 @@ def count_wrong_strings(
         margins = asking.margins(length)
         asked = np.unique(margins.answers.answer).tolist()
         answers = [answer for answer in asked if answer != NOTHING]
-        limit, on = Deadline.after(time_limit), time_limit is not None
-        found[length] = counted(margins, length, answers, limit, on=on)
+        found[length] = counted(margins, length, answers, Deadline.after(time_limit))
     return found
 
 

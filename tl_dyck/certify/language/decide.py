@@ -10,7 +10,6 @@ automata, are paths of a graph (`automata`).
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -358,7 +357,7 @@ def count(asked: Asked, length: int, tally: Tally, deadline: Deadline) -> bool:
     for state, string in zip(*answers.examples(length), strict=True):
         for judged in asked.judged(string[None]):
             deadline.check()
-            low, high = alike.wrong(length, int(state), deadline, on=deadline.at < math.inf)
+            low, high = alike.wrong(length, int(state), deadline)
             tally.take_number(judged.found(0), low, high)
             exact &= low == high
             if low and not tally.knows_as_likely(judged.found(0)):
