@@ -28,13 +28,14 @@ from tl_dyck.certify import check_model
 from tl_dyck.certify.language import LanguageCertificate
 from tl_dyck.certify.language.automaton_certificate import count_wrong_strings
 from tl_dyck.certify.proof import NoProofError
+from tl_dyck.intervals import share
 from tl_dyck.kit.files import read_regular
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.tasks import AutomatonTask, addition_task
 from tl_dyck_papers.published import leave, options_of
 
 _DIGITS = 10
-_DRAWN = 10_000  # sums: about as many as the board draws
+_DRAWN = 100_000  # sums: ten times as many as the board draws
 SYMBOLS = [*"0123456789+=", "<PAD>", "<EOS>"]
 """Tokens of the adders whose weights are products of two matrices, in their order."""
 
@@ -208,7 +209,7 @@ def _qwen(name: str, saved: dict[str, Tensor]) -> Adder:
 # --- what each says -------------------------------------------------------------------------------
 
 
-def drawn_wrong(adder: Adder, n: int = _DRAWN, seed: int = 0) -> int:
+def drawn_wrong(adder: Adder, n: int, seed: int = 0) -> int:
     """Of sums that are drawn, how many it writes wrong somewhere."""
     task, wrong = adder.task, 0
     assert task.asked is not None
@@ -253,7 +254,7 @@ def decide(
         "parameters": adder.n_parameters,
         "authors say": _SAID.get(adder.name, ""),
         "drawn": _DRAWN,
-        "drawn wrong": drawn_wrong(adder),
+        "drawn wrong": drawn_wrong(adder, _DRAWN),
         "status": found.status,
         "answers": _answers(found, counts),
         "wrong": share_of_any(counts),
@@ -316,7 +317,7 @@ def _answers(
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown: a row for each adder, then one for each answer."""
     text = [
-        "| adder | numbers | its authors say | drawn sums that are wrong | on all 10²⁰ | of these "
+        "| adder | numbers | its authors say | wrong of drawn sums [95 %] | on all 10²⁰ | of these "
         "wrong | a sum it writes wrong | CPU seconds, and to count | its proof |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
@@ -329,7 +330,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         shown = f"`{wrong[0]['prompt']}` gives `{wrong[0]['generated']}`" if wrong else ""
         text.append(
             f"| {row['name']} | {row['parameters']} | {row['authors say']} | "
-            f"{row['drawn wrong']} of {row['drawn']:,} | {verdict} | {_number(row['wrong'])} | "
+            f"{_drawn(row['drawn wrong'], row['drawn'])} | {verdict} | {_number(row['wrong'])} | "
             f"{shown} | {row['seconds']:.1f}, {row['counted in']:.1f} | {_proof(row['proof'])} |"
         )
     text += [
@@ -357,6 +358,12 @@ def _number(bounds: Sequence[int]) -> str:
         return f"at least {rounded.create_decimal(low):.3e}" if low else "not bounded in time"
     up = Context(prec=4, rounding=ROUND_CEILING).create_decimal(high)
     return f"{f'{rounded.create_decimal(low):.3e}' if low else 0} to {up:.3e}"
+
+
+def _drawn(wrong: int, n: int) -> str:
+    """How many of drawn sums are wrong, and the exact interval of the share of all that are."""
+    found = share(wrong, n)
+    return f"{wrong} of {n:,} [{100 * found.low:.2g}, {100 * found.high:.2g} %]"
 
 
 def _proof(found: dict[str, Any] | None) -> str:

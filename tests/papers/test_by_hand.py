@@ -95,6 +95,7 @@ def test_counts_are_those_of_every_sum_in_numpy(digits: int, noise: float) -> No
 
 
 def test_the_command_tells_of_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr("tl_dyck_papers.adders._DRAWN", 1000)
     monkeypatch.setattr("sys.argv", ["by_hand", "--digits", "1", "--out", str(tmp_path)])
     by_hand.main()
     table = (tmp_path / "table.md").read_text(encoding="utf-8")

@@ -152,6 +152,8 @@ def test_of_an_adder_that_is_right_a_proof_is_left(tmp_path: Path) -> None:
     assert row["proof"]["bytes"] == path.stat().st_size
     assert "kB, written in" in adders.table([row])
     assert adders.table([row]).splitlines()[2].endswith(": proved |")
+    # of the share of all sums: none of 100,000, so 1 − 0.025^(1/100,000) at most
+    assert "| 0 of 100,000 [0, 0.0037 %] |" in adders.table([row])
     # without the time for it that is said, and nothing is written
     none = adders.prove(right, tmp_path / "none", 1e-9)
     assert none == {"said": "not proved: none was found in 1e-09 s"}
