@@ -117,6 +117,7 @@ def test_an_adder_is_read_decided_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(adders, "_DIGITS", 1)
+    monkeypatch.setattr(adders, "_DRAWN", 1000)
     torch.save(low_rank(0), tmp_path / "mine.pt")
     (tmp_path / "notes.txt").write_text("no weights")
     (adder,) = adders.read_adders(tmp_path)
