@@ -272,3 +272,23 @@ def test_the_least_of_a_linear_bound_is_that_of_its_recipe(
         # now near what is taken for heads without a pattern of their own, of which the sign depends
         taken = found.threshold.reshape(n, K, -1)[:, :, 0]
         constant = constant - np.where(finite[:, None], found.values, 0) - taken / 2
+
+
+
+@pytest.mark.parametrize(("n_heads", "fields"), HEADS, ids=str)
+def test_of_what_overflows_nothing_is_known(n_heads: int, fields: dict[str, Any]) -> None:
+    case = Case.of(n_heads, n_heads=n_heads, **fields)
+    rng, n = np.random.default_rng(n_heads), len(case.items)
+    region, one = case.region(rng), np.ones(n)
+    directions, constant = rng.normal(size=(n, K, *case.x.shape[1:])), rng.normal(size=(n, K))
+    directions[0] = 1.5e308 * np.sign(directions[0])  # finite; its products are not
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = minimise_bound(region, LinearBound(directions, constant, one, one, one > 0))
+    assert (found.values[0] == -np.inf).all()
+    assert found.finite.tolist() == [False] + [True] * (n - 1)
+    # so every string of it may be below, and what is run is a string of its
+    assert len(found.negative(0)) == (found.columns.item == 0).sum()
+    graph = case.attention.graph
+    for paths, worst in zip(case.paths, found.worst_paths(np.arange(n)), strict=True):
+        symbols = [s for s in graph.symbols_on(worst[None])[0] if s < len(graph.symbols.tokens)]
+        assert symbols in paths

@@ -31,6 +31,9 @@ from tl_dyck.certify.exact.unembedding import MANY
 
 _PATTERN_HEADS = 4  # 2^heads columns an objective: 16; the other heads pay a penalty instead
 
+_MOST = 1e280
+"""So large terms are still added up by the million, over a head's width, below 1e308."""
+
 
 @final
 @dataclass(frozen=True)
@@ -139,6 +142,13 @@ def minimise_bound(region: Region, bound: LinearBound) -> BoundMinimum:
         penalty = np.zeros((n, k))
     else:
         directions, taus, penalty = _patterns(region, bound)
+    # what overflows is made up as in `LinearBound`: NaN is not below any number
+    terms = abs(directions).max((1, 2, 3, 4)) * region.view.largest.max() + abs(taus).max((1, 2, 3))
+    finite = bound.finite & (terms < _MOST) & np.isfinite(penalty).all(1)
+    if not finite.all():
+        directions = np.where(finite[:, None, None, None, None], directions, 0.0)
+        taus = np.where(finite[:, None, None, None], taus, -1.0)
+        penalty = np.where(finite[:, None], penalty, 0.0)
     patterns = directions.shape[2]
     columns = Columns(
         region,
@@ -161,10 +171,10 @@ def minimise_bound(region: Region, bound: LinearBound) -> BoundMinimum:
             )
     else:
         values = worst - penalty
-    values = np.where(bound.finite[:, None], values, -np.inf)
+    values = np.where(finite[:, None], values, -np.inf)
     # what a column must reach: the penalty of its objective; with one head there is none
     threshold = np.repeat(penalty.ravel(), patterns)
-    return BoundMinimum(columns, threshold, least, values, bound.finite)
+    return BoundMinimum(columns, threshold, least, values, finite)
 
 
 def _patterns(region: Region, bound: LinearBound) -> tuple[Array, Array, Array]:
