@@ -176,6 +176,23 @@ def test_an_automaton_with_a_stack_is_the_dyck_task(mode: str) -> None:
         assert automaton.counted_positions(tokens).equal(dyck.counted_positions(tokens))
 
 
+def test_moves_that_change_what_they_returned() -> None:
+    """One mapping, filled anew at each call, says what a new one each time would say."""
+    one: dict[str, int] = {}
+
+    def moves(n: int) -> dict[str, int]:
+        one.clear()
+        one.update({"a": n + 1, "b": n + 2} if n < 3 else {"b": 0})
+        return one
+
+    kinds = [moves, lambda n: dict(moves(n))]
+    given = {"name": "t", "symbols": ["a", "b"], "start": 0, "train_lengths": (4,)}
+    shared, fresh = (AutomatonTask(**given, moves=each, long_lengths=(4, 4)) for each in kinds)
+    assert shared.to_dict() == fresh.to_dict()
+    tokens = fresh.sample(50, seed=0)
+    assert shared.allowed(tokens).equal(fresh.allowed(tokens))
+
+
 def test_what_an_automaton_refuses() -> None:
     def task(**changed: object) -> AutomatonTask:
         given = {
@@ -187,7 +204,19 @@ def test_what_an_automaton_refuses() -> None:
     for message, changed in {
         "symbol 'a' is given twice": {"symbols": ("a", "a")},
         "a symbol is the empty string": {"symbols": ("", "a")},
-        "the symbol 'c'; its symbols are a b": {"moves": lambda n: {"c": 0}},
+        "the symbol 0; its symbols are 'a', 'b'": {"moves": lambda n: {0: 0}},
+        "t has no string of length 1; its places need one": {
+            "moves": lambda n: {},
+            "places": [0],
+            "answer": lambda n: n,
+            "train_lengths": (),
+            "long_lengths": (),
+        },
+        "one place, after which no symbol follows; give it an answer=": {
+            "places": [0],
+            "train_lengths": (),
+            "long_lengths": (),
+        },
         "must be positive and finite": {"weight": lambda n, symbol: 0.0},
         "t has no string of length 2; leave it out": {"ends": lambda n: n % 2},
         "train_lengths must be one to 100,000 lengths, got none": {"train_lengths": ()},
@@ -195,6 +224,8 @@ def test_what_an_automaton_refuses() -> None:
     }.items():
         with pytest.raises(ValueError, match=message):
             task(**changed)
+    with pytest.raises(TypeError, match="moves of t fails at 0: ZeroDivisionError: "):
+        task(moves=lambda n: {"a": 1 // n})
     with pytest.raises(ValueError, match="more than 100,000 states"):
         task(moves=lambda n: {"a": (n, 0), "b": (n, 1)}, long_lengths=(30, 30)).sample(
             1, long=True, seed=0

@@ -101,7 +101,8 @@ class AutomatonTask:
         object.__setattr__(self, "symbols", self.language.symbols)
         absent = sorted(set(self.train_lengths) - set(self._short.lengths(self.train_lengths)))
         if absent:
-            raise ValueError(f"{self.name} has no string of length {absent[0]}; leave it out")
+            told = "leave it out" if self.places is None else "its places need one"
+            raise ValueError(f"{self.name} has no string of length {absent[0]}; {told}")
 
     @cached_property
     def language(self) -> SymbolLanguage:

@@ -108,6 +108,10 @@ def check_places(task: Any) -> None:
             "train_lengths and long_lengths"
         )
     last = length - 1 if task.answer is not None else length - 2
+    if last < 0:
+        raise WrongValueError(
+            f"{task.name} has one place, after which no symbol follows; give it an answer="
+        )
     every = tuple(range(last + 1)) if task.answer is None else (last,)
     asked = every if task.asked is None else check_lengths(task.asked, "asked", least=0)
     if max(asked, default=last) > last:

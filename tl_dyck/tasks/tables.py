@@ -154,10 +154,11 @@ def moves_of(task: Any, state: Hashable) -> Mapping[str, Any]:
         if symbol not in task.symbols:
             raise ValueError(
                 f"the moves of {task.name} from {state!r} have the symbol {symbol!r}; its symbols "
-                f"are {' '.join(task.symbols)}"
+                f"are {', '.join(map(repr, task.symbols))}"
             )
         check_state(task, after)
-    return found
+    # a copy: what a function returns may be one mapping, which it changes at the next call
+    return dict(found)
 
 
 def check_state(task: Any, state: Any) -> None:
@@ -175,7 +176,10 @@ def said_by(task: Any, name: str, *about: Any) -> Any:
     """What a function of the task says of a state, or of a state and a symbol."""
     try:
         return getattr(task, name)(*about)
-    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
+    except (
+        *(ArithmeticError, AssertionError, AttributeError, LookupError),
+        *(RuntimeError, TypeError, ValueError),
+    ) as error:
         line = (str(error).splitlines() or [""])[0]
         raise WrongTypeError(
             f"{name} of {task.name} fails at {', '.join(map(repr, about))}: "
