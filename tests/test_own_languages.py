@@ -186,8 +186,13 @@ def test_moves_that_change_what_they_returned() -> None:
         return one
 
     kinds = [moves, lambda n: dict(moves(n))]
-    given = {"name": "t", "symbols": ["a", "b"], "start": 0, "train_lengths": (4,)}
-    shared, fresh = (AutomatonTask(**given, moves=each, long_lengths=(4, 4)) for each in kinds)
+    shared, fresh = (
+        AutomatonTask(
+            name="t", symbols=["a", "b"], start=0, moves=each, train_lengths=[4],
+            long_lengths=[4, 4],
+        )
+        for each in kinds
+    )  # fmt: skip
     assert shared.to_dict() == fresh.to_dict()
     tokens = fresh.sample(50, seed=0)
     assert shared.allowed(tokens).equal(fresh.allowed(tokens))
@@ -201,22 +206,17 @@ def test_what_an_automaton_refuses() -> None:
         }  # fmt: skip
         return AutomatonTask(**(given | changed))  # type: ignore[arg-type]
 
+    placed: dict[str, object] = {"places": [0], "train_lengths": (), "long_lengths": ()}
     for message, changed in {
         "symbol 'a' is given twice": {"symbols": ("a", "a")},
         "a symbol is the empty string": {"symbols": ("", "a")},
         "the symbol 0; its symbols are 'a', 'b'": {"moves": lambda n: {0: 0}},
         "t has no string of length 1; its places need one": {
+            **placed,
             "moves": lambda n: {},
-            "places": [0],
             "answer": lambda n: n,
-            "train_lengths": (),
-            "long_lengths": (),
         },
-        "one place, after which no symbol follows; give it an answer=": {
-            "places": [0],
-            "train_lengths": (),
-            "long_lengths": (),
-        },
+        "one place, after which no symbol follows; give it an answer=": placed,
         "must be positive and finite": {"weight": lambda n, symbol: 0.0},
         "t has no string of length 2; leave it out": {"ends": lambda n: n % 2},
         "train_lengths must be one to 100,000 lengths, got none": {"train_lengths": ()},
