@@ -96,7 +96,7 @@ class Allowance(threading.local):
 
     def need(self, work):
         """Refuse what needs more work than is allowed."""
-        if work / self.share > self.most:
+        if not work / self.share <= self.most:
             said = f"work or memory of {work / self.share:.1e}, and {self.most:.1e} is allowed"
             raise ProofError(f"too large: it asks for {said} (--work allows more)")
 

@@ -23,6 +23,7 @@ from tl_dyck.cli.options import (
     option,
     out_file,
     out_folder,
+    real,
     whole,
 )
 from tl_dyck.kit.screen import counted, in_a_line
@@ -237,7 +238,8 @@ def check(
         bool, option("", "Compare with the model in the folder of each file, as a study has them.")
     ] = False,
     work: Annotated[
-        float | None, option("WORK", "How much a proof may ask for; 1e9 is about a second.")
+        float | None,
+        option("WORK", "How much a proof may ask for; 1e9 is about a second.", check=real()),
     ] = None,
 ) -> Answer:
     """Check proofs, of whole languages, automata or edits. Nothing is searched, nothing believed.
@@ -257,9 +259,9 @@ def check(
     said: dict[str, str] = {}
     failed = False
     for file in files:
-        proved, said[str(file)] = verdict(
-            file, *([file.parent] if beside else model or ()), work=work or MOST_WORK
-        )
+        folders = [file.parent] if beside else model or ()
+        most = MOST_WORK if work is None else work
+        proved, said[str(file)] = verdict(file, *folders, work=most)
         failed |= not proved
         style = "green" if proved else "red"
         yield Text.assemble(f"{in_a_line(file)}: ", (said[str(file)], style), no_wrap=True)

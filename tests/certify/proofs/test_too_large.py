@@ -69,6 +69,12 @@ def test_more_can_be_allowed_and_less(little, tmp_path, capsys):
     done = typed(["check", str(path), "--work", "1e3"])
     assert (done.exit_code, "--work allows more" in done.stdout) == (1, True)
     assert typed(["check", str(path), "--work", "1e9"]).exit_code == 0
+    # 0 is not the default, and no number is no limit
+    assert typed(["check", str(path), "--work", "0"]).exit_code == 1
+    for module in (check_language, check_model):
+        assert module.main([str(path), "--work=nan"])
+    for work in ("nan", "-1"):
+        assert typed(["check", str(path), "--work", work]).exit_code == 2
 
 
 @pytest.mark.parametrize("what", ["16,000 bounds", "16,000 bounds of rays"])
