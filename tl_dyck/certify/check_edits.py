@@ -62,9 +62,9 @@ class Edits(paths.Paths):
         self.zero, size = (*[0] * kinds, *down.tolist()), math.prod(shape)
         longest = len(self.x) + (self.c["bos_token"] is not None) + up[0]
         # arcs of edits, or nodes: two levels a token, each before and after the end
-        fits = size * max(len(listed), 4 * (len(self.x) + 1)) <= MOST
-        fits &= not counted[0] or longest <= self.c["n_ctx"]
-        need(fits, "its space is too large, or its strings are too long")
+        need(size * max(len(listed), 4 * (len(self.x) + 1)) <= MOST, "its space is too large")
+        fits = not counted[0] or longest <= self.c["n_ctx"]
+        need(fits, f"its budgets allow {longest} tokens, and the network reads {self.c['n_ctx']}")
         WORK.spend(len(listed) * (2 * CALL + 60 * size), len(shape) * size)
         self.states, options = np.indices(shape).reshape(len(shape), -1).T, []
         for (source, target, kind, emits), move in zip(listed, moves, strict=True):

@@ -125,7 +125,10 @@ EDITS = {
     "of no kind or place": [{"rewrites": [[1, 0, 1, [0]]]}, {"rewrites": [[0, 5, 1, [0]]]}],
     "too many rewritings": [{"rewrites": [[0, 0, 1, [0]]] * 20_000}, {"budgets": [0] * 9}],
     "its target is no logit": [{"target": -1}, {"target": 3}, {"target": "1"}],
-    "strings are too long": [{"string": [0] * 24}, {"rewrites": [[0, 0, 0, [0] * 12]]}],
+    "its budgets allow [0-9]+ tokens, and the network reads": [
+        {"string": [0] * 24},
+        {"rewrites": [[0, 0, 0, [0] * 12]]},
+    ],
 }
 
 AUTOMATA = {
