@@ -240,6 +240,15 @@ def test_a_tie_stays_open() -> None:
     assert found.wrong == 0
 
 
+def test_of_numbers_too_large_it_is_said_that_rounding_hides_margins() -> None:
+    model = random_model(cumulative_sum(), 0, 1.0, d_vocab_out=3)
+    with torch.no_grad():
+        model.pos_embed.W_pos.mul_(1e9)  # scores of 1e18 are known to some 100
+    found = certify_language(model, cumulative_sum(), range(1, 4))
+    assert (found.status, found.margin.high) == ("open", np.inf)
+    assert "rounding hides every margin" in found.reason
+
+
 def test_sums_of_twenty_numbers_that_are_right() -> None:
     """Uniform attention to the numbers and one ReLU a side: the sign of the mean."""
     task = cumulative_sum(5)

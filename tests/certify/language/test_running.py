@@ -214,7 +214,7 @@ def test_what_cannot_be_run_is_refused() -> None:
     ahead = random_model(
         cumulative_sum(), 0, 1.0, n_layers=2, d_vocab_out=3, attention_dir="bidirectional"
     )
-    with pytest.raises(UnsupportedModelError, match="looks ahead; give a function of whole"):
+    with pytest.raises(UnsupportedModelError, match=r"looks ahead; give a function .* no asked="):
         certify_language(ahead, cumulative_sum(), 3)
     found = certify_language(lambda tokens: ahead(tokens)[:, 0], cumulative_sum(), range(1, 4))
     wrong = 0

@@ -161,6 +161,8 @@ def _verdict(
     # a word for the reason; the bounds themselves are told beside it
     tied = high - low < 1e-6 * max(1.0, abs(high))
     why = "a tie, or nearly so" if tied else "too many parts (time_limit= allows more)"
+    if high == math.inf:
+        why = "rounding hides every margin, as where numbers are too large"
     return "open", f"{why}: at length {first.length} the least margin is in [{low:.3g}, {high:.3g}]"
 
 

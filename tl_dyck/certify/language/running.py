@@ -70,7 +70,8 @@ def says_of(model: Any, task: AutomatonTask, longest: int, *, allowed: bool) -> 
     if looks_ahead(model):
         raise UnsupportedModelError(
             f"the model has {model.cfg.n_layers} layers and looks ahead; give a function of whole "
-            "strings, such as lambda tokens: model(tokens)[:, 0], which is run on all that it can"
+            "strings, such as lambda tokens: model(tokens)[:, 0], which is run on all that it can, "
+            "and the task no asked="
         )
     bos = start_of(model, task.language)
     if model.cfg.d_vocab == task.language.bos_token and model.cfg.__dict__.get("language") is None:
