@@ -147,6 +147,14 @@ def test_a_model_with_its_own_forward_is_refused() -> None:
     export_rnn(model, verify=False)
 
 
+def test_logits_that_overflow_are_said_to() -> None:
+    model = case("relu-ln-4heads").build()
+    with torch.no_grad():
+        model.unembed.W_U.fill_(torch.finfo(model.unembed.W_U.dtype).max)
+    with pytest.raises(ExportMismatchError, match="numbers overflow on random strings"):
+        export_rnn(model)
+
+
 class Rounding(HookedTransformer):
     """A subclass that rounds otherwise than its parts: the last logit, the only large one."""
 

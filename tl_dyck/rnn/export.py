@@ -11,6 +11,7 @@ The model is read by attribute: this module does not import TransformerLens.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
@@ -82,7 +83,7 @@ def export_rnn(
     Raises:
         UnsupportedModelError: the model has no two-layer RNN; the message names the layer or field
             and why.
-        ExportMismatchError: the model computes something else than its parts say.
+        ExportMismatchError: the model computes something else than its parts say, or infinity.
         VocabularyError: a vocabulary that the model cannot have, or outputs that are not said.
         TypeError: `vocabulary` and what it says already; or outputs without it.
     """
@@ -368,6 +369,12 @@ def _verify(
         ) from failure
     off = (rnn(tokens) - expected)[:, at]
     error, scale = float(off.abs().max()), float(expected.abs().max())
+    if not math.isfinite(error):
+        raise ExportMismatchError(
+            f"{type(model).__name__}: numbers overflow on random strings (largest logit "
+            f"{scale:.3g}), so that nothing can be compared; use smaller weights, or "
+            "model.to(torch.float64)."
+        )
     if not error <= tolerance * scale + torch.finfo(weight.dtype).tiny:
         raise ExportMismatchError(
             f"{type(model).__name__} computes something else than its parts say: its logits differ "

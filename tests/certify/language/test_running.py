@@ -205,6 +205,15 @@ def test_a_tie_is_open_and_no_number_is_wrong(said: float, status: str) -> None:
     assert [row.decided for row in found.by_length] == [True, True, status != "open", True]
 
 
+@pytest.mark.parametrize("every", [np.inf, -np.inf])
+def test_two_infinite_logits_are_a_tie(every: float) -> None:
+    task = words(lambda at: 0)
+    found = certify_language(lambda tokens: torch.full((len(tokens), 2), every), task, [1, 2])
+    assert (found.status, found.wrong, found.reason) == ("open", 0, "a tie, at length 1")
+    one = torch.tensor([np.inf, 0.0])
+    assert certify_language(lambda tokens: one.repeat(len(tokens), 1), task, [1]).status == "proved"
+
+
 def test_what_cannot_be_run_is_refused() -> None:
     task = words(lambda at: 0)
     with pytest.raises(CertifyError, match=r"map tokens \[n, length\] to logits"):

@@ -194,7 +194,9 @@ class Strings:
             self._check(int(answer.max()), logits.shape[1])
             others = logits.copy()
             others[each, answer] = -np.inf
-            margin = logits[each, answer] - others.max(1)
+            with np.errstate(invalid="ignore"):
+                margin = logits[each, answer] - others.max(1)
+            margin[np.isnan(margin)] = 0.0  # of two that are infinite neither is larger
         else:
             n_symbols = len(self.task.symbols)
             self._check(n_symbols - 1, logits.shape[1])
