@@ -274,7 +274,6 @@ def test_the_least_of_a_linear_bound_is_that_of_its_recipe(
         constant = constant - np.where(finite[:, None], found.values, 0) - taken / 2
 
 
-
 @pytest.mark.parametrize(("n_heads", "fields"), HEADS, ids=str)
 def test_of_what_overflows_nothing_is_known(n_heads: int, fields: dict[str, Any]) -> None:
     case = Case.of(n_heads, n_heads=n_heads, **fields)

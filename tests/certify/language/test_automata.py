@@ -249,6 +249,18 @@ def test_of_numbers_too_large_it_is_said_that_rounding_hides_margins() -> None:
     assert "rounding hides every margin" in found.reason
 
 
+def test_a_symbol_that_no_string_has() -> None:
+    """Of two layers it is in no profile; what no pass bounded is bounded all the same."""
+    task = replace(cumulative_sum(), moves=lambda total: {"+1": total + 1})
+    norms = {"n_layers": 2, "normalization_type": "LN", "d_vocab_out": 3}
+    model = random_model(task, 0, 1.0, **norms)
+    with torch.no_grad():
+        model.pos_embed.W_pos.zero_()
+    found = certify_language(model, task, range(1, 5), time_limit=1e-9)
+    assert found.status == "open"
+    assert np.isfinite(found.margin.low)
+
+
 def test_sums_of_twenty_numbers_that_are_right() -> None:
     """Uniform attention to the numbers and one ReLU a side: the sign of the mean."""
     task = cumulative_sum(5)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
+import torch
 
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.attention import AttentionWeights
@@ -355,7 +356,11 @@ class Margins:
         return float(np.nan_to_num(low, nan=-math.inf))
 
     def _largest_read(self, longest: int) -> Ball | None:
-        network, tokens, states = self.network, np.zeros(1, np.int64), np.zeros(1, np.int64)
+        network, machine = self.network, self.network.machine
+        # behind a norm any symbol will do: the first of some string
+        token = network.prefix[0] if network.prefix else (self.answers.after[0] >= 0).argmax()
+        tokens = np.array([token], dtype=np.int64)
+        states = machine.next_state(machine.start_state, torch.from_numpy(tokens)).numpy()
         if network.config.ln_final is None:
             if network.below is not None:
                 return None
@@ -364,10 +369,10 @@ class Margins:
             except SpaceTooLargeError:
                 return None
             # what comes before a string, and every symbol in every state of the machine
-            machine = np.unique(np.concatenate([level[1] for level in self._walks.levels]))
+            met = np.unique(np.concatenate([level[1] for level in self._walks.levels]))
             n_tokens = self.answers.after.shape[1]
-            tokens = np.concatenate([network.prefix, np.tile(np.arange(n_tokens), len(machine))])
-            states = np.concatenate([network.start[0], np.repeat(machine, n_tokens)])
+            tokens = np.concatenate([network.prefix, np.tile(np.arange(n_tokens), len(met))])
+            states = np.concatenate([network.start[0], np.repeat(met, n_tokens)])
         table = network.symbols(tokens.astype(np.int64), states)
         return network.largest_read(table, np.arange(len(tokens)))
 
