@@ -30,6 +30,8 @@ VAGUE = (
     "studies.Study.certificate_patterns",
     *("training.DriftRegularizer.check", "studies.TrainExperiment.prepare"),
 )
+#: What is asked for is kept of other studies.
+MISSING = ("studies.Study.certificate_patterns",)
 #: Values that can be called.
 FUNCTIONS = (torch.nn.Linear, type, FunctionType)
 

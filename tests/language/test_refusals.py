@@ -1,6 +1,6 @@
 """What is no language, string, law, vocabulary or size: one line that says what is wrong, at once.
 
-Integers of wrong types are in `tests.wrong_arguments`.
+Integers of wrong types are in `tests.arguments`.
 """
 
 from __future__ import annotations
