@@ -63,8 +63,8 @@ def test_the_rnn_has_the_logits_of_every_string(row: str, name: str, dtype: torc
     model = built(row, name, dtype)
     rnn = export_rnn(model)
     exactly = EXACTLY if dtype == torch.float64 else 2e-5
-    for length in (1, 2, 5):
-        strings = EVERY[:: 5 ** (5 - length), -length:] if length < 5 else EVERY
+    for length in (1, 4):
+        strings = EVERY[:: 5 ** (5 - length), -length:]
         assert off(rnn(strings), model(strings)) < exactly
         assert off(rnn.last_logits(strings), model(strings)[:, -1]) < exactly
 
