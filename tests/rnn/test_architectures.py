@@ -169,14 +169,16 @@ def check_ids(model: Any, outputs: tuple[int | None, ...] | None) -> None:
     columns = [THEIRS.index(t) if t in THEIRS else None for t in outputs or range(7)]
     at = [columns.index(token) for token in range(4)]
     wrong = sets = 0
-    for string in itertools.chain.from_iterable(map(prefixes, range(4))):
-        logits = model(torch.tensor([[1, *(THEIRS[token] for token in string)]]))[0, -1].detach()
-        wanted = set(may_follow(string))
-        sets += {token for token in range(4) if logits[at[token]] > 0} != wanted
-        if len(wanted) > 2:
-            wrong += int(logits.argmax()) != at[max(wanted - {0, 2})]
-        found = rnn(torch.tensor([(4, *string)]))[0, -1]
-        assert off(found[:4], logits[at]) < 1e-5
+    for strings in map(prefixes, range(4)):
+        tokens = [[1, *(THEIRS[token] for token in string)] for string in strings]
+        every = model(torch.tensor(tokens))[:, -1].detach()
+        for string, logits in zip(strings, every, strict=True):
+            wanted = set(may_follow(string))
+            sets += {token for token in range(4) if logits[at[token]] > 0} != wanted
+            if len(wanted) > 2:
+                wrong += int(logits.argmax()) != at[max(wanted - {0, 2})]
+        found = rnn(torch.tensor([(4, *string) for string in strings]))[:, -1]
+        assert off(found[:, :4], every[:, at]) < 1e-5
     assert certify_language(rnn, task, 3).wrong == wrong
     assert certify_language(rnn, task, 3, "allowed").wrong == sets
     assert rnn.config.alphabet == ("[", "]", "(", ")", "<bos>", "<5>", "<6>")
