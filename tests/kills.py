@@ -126,7 +126,8 @@ def by_ctrl_c(job: Job, folder: Path, seed: int = 1) -> Any:
     for pressed in itertools.count():
         countdown = Countdown(
             # a run that was begun again gets ahead in a fifth of the calls of a whole one
-            count * chance.uniform(0.05, 0.4), lambda: signal.raise_signal(signal.SIGINT)
+            count * chance.uniform(0.05, 0.4),
+            lambda: signal.raise_signal(signal.SIGINT),
         )
         try:
             result = countdown.around(job, folder / "pressed")

@@ -255,7 +255,8 @@ LONG = ["gpt-linear", "gpt-uniform", "eq6", "minimal-onehot", "minimal-onehot-li
 
 
 # Causality: position i of one string of 1,100 tokens is the last position of its prefix of length
-# i, so these check every length from 1 to 1,100, two borders of blocks; 511 and 513 end just beside the border of a block.
+# i, so these check every length from 1 to 1,100, over two borders of blocks; 511 and 513 end just
+# beside one.
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
 @pytest.mark.parametrize(
     ("name", "length"),
