@@ -389,22 +389,31 @@ def pairs_inserted(o: Oracle, model: Any) -> None:
 
 def wrong(o: Oracle, claim: str, length: int, other: Oracle | None) -> dict[Any, bool]:
     """Of each string of a length of which a claim says something: whether it is wrong there."""
-    found = {}
-    for string, state in o.grown(length) if length or o.world.bos is not None else []:
-        right, logits = o.asked(state), o.last([string])[0]
+    grown = o.grown(length) if length or o.world.bos is not None else []
+    if not grown:
+        return {}
+    strings, found = [string for string, _ in grown], {}
+    every = theirs = o.last(strings)
+    if claim == "head":
+        theirs = o.last(strings, hooks=[uniform(o.world.layers - 1, 0)])
+    elif claim == "agree":
+        assert other is not None
+        theirs = other.last(strings)
+    for (string, state), logits, their in zip(grown, every, theirs, strict=True):
+        right = o.asked(state)
         if claim in ("any_token", "closing_only"):
             if right is None:
                 continue
             rivals = range(1, o.world.n, 2) if claim == "closing_only" else None
             if rivals is not None and len(rivals) == 1:
                 continue  # there is nobody to lose
-            found[string] = o.margins([string], [[right]], among=rivals)[0] < 0
+            found[string] = o.margin(logits, [right], rivals) < 0
         elif claim == "allowed":
             may = np.isin(range(o.world.n), o.follows(state))
             if may.any():
                 found[string] = not np.array_equal(logits[o.columns] > THRESHOLD, may)
         elif claim == "valid_token":
-            found[string] = o.margins([string], [o.follows(state)])[0] < 0
+            found[string] = o.margin(logits, o.follows(state)) < 0
         elif claim in ("kl", "total_variation"):
             log_q = torch.tensor(logits).log_softmax(-1).numpy()
             law = np.zeros(len(logits))
@@ -414,12 +423,8 @@ def wrong(o: Oracle, claim: str, length: int, other: Oracle | None) -> dict[Any,
             if claim == "kl":
                 distance = sum(p * (np.log(p) - q) for p, q in zip(law, log_q, strict=True) if p)
             found[string] = bool(distance > EPSILON)
-        elif claim == "head":
-            flat = o.last([string], hooks=[uniform(o.world.layers - 1, 0)])[0]
-            found[string] = bool(flat.argmax() != logits.argmax())
         else:
-            assert other is not None
-            found[string] = bool(other.last([string])[0].argmax() != logits.argmax())
+            found[string] = bool(their.argmax() != logits.argmax())
     return found
 
 

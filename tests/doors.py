@@ -187,14 +187,15 @@ class Oracle:
             among: symbols that may lose; None for all logits but those that may win.
             how: of `last`.
         """  # fmt: skip
-        logits, columns = self.last(strings, **how), self.columns
-        found = np.empty(len(strings))
-        for i, (row, may) in enumerate(zip(logits, wins, strict=True)):
-            good = [columns[s] for s in may]
-            every = range(len(row)) if among is None else [columns[s] for s in among]
-            bad = [c for c in every if c not in good]
-            found[i] = max(row[c] for c in good) - max((row[c] for c in bad), default=-np.inf)
-        return found
+        rows = zip(self.last(strings, **how), wins, strict=True)
+        return np.array([self.margin(row, may, among) for row, may in rows])
+
+    def margin(self, row: Any, may: Sequence[int], among: Any = None) -> float:
+        """That of one string, by its logits."""
+        good = [self.columns[s] for s in may]
+        every = range(len(row)) if among is None else [self.columns[s] for s in among]
+        bad = [c for c in every if c not in good]
+        return float(max(row[c] for c in good) - max((row[c] for c in bad), default=-np.inf))
 
     def grown(self, length: int) -> list[tuple[tuple[int, ...], Any]]:
         """All prefixes of a length, each with its state: of brackets, its stack."""

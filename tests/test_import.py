@@ -63,14 +63,10 @@ def test_listing_plugs_loads_none(code: str) -> None:
     assert loaded <= known
 
 
-def test_loads_without_transformer_lens() -> None:
-    """These parts do without: so does what their names in `tl_dyck` load.
-
-    (One process, since torch takes seconds.)
-    """
-    parts = ("language", "tasks", "rnn", "certify", "runs")
+def without_transformer_lens() -> str:
+    """Code that loads the parts that do without: so does what their names in `tl_dyck` load."""
     code = "import sys, tl_dyck.language\nassert 'transformers' not in sys.modules, 'language'"
-    for part in parts:
+    for part in WITHOUT:
         public = [
             name
             for name, where in tl_dyck._ORIGINS.items()
@@ -82,9 +78,10 @@ def test_loads_without_transformer_lens() -> None:
         code += (
             f"\nassert not {{'transformer_lens', 'tl_dyck.models'}} & {{*sys.modules}}, '{part}'"
         )
-    (loaded,) = loaded_by(code)
-    assert {f"tl_dyck.{part}" for part in parts} <= loaded
-    assert not [name for name in loaded if name.startswith("tl_dyck_hooks.tasks")]  # nor examples
+    return code
+
+
+WITHOUT = ("language", "tasks", "rnn", "certify", "runs")
 
 
 def commands(*lines: str) -> str:
@@ -106,7 +103,7 @@ def test_helps_of_all_commands_load_nothing_heavy() -> None:
 
 
 def test_models_are_loaded_late_and_what_judges_and_reports_later() -> None:
-    """Of tasks, of a dry run and of a model; one process after the other would import the same.
+    """Of parts, tasks, a dry run and a model; more processes would import the same again.
 
     Languages are on torch, which takes a second; TransformerLens would take two to five more. It
     loads pandas, pyarrow and datasets; 3 loads its bridges, and with them scipy. Those of 4 are its
@@ -118,11 +115,13 @@ def test_models_are_loaded_late_and_what_judges_and_reports_later() -> None:
         "tl_dyck.build_model(tl_dyck.get_config('gpt', task))('[()]')"
         "\nfrom tl_dyck import frozen_importance, head_truths, judge, probes, widgets"
     )
-    tasks, points, built = loaded_by(
-        commands("tasks"), commands(f"sweep {shlex.quote(str(file))} --dry-run"), model
-    )
+    dry = commands(f"sweep {shlex.quote(str(file))} --dry-run")
+    (tasks,) = loaded_by(commands("tasks"))
+    parts, points, built = loaded_by(without_transformer_lens(), dry, model)
     assert tasks.isdisjoint({*HEAVY, "tl_dyck.models"} - {"torch", "numpy"})
     assert "torch" in tasks
+    assert {f"tl_dyck.{part}" for part in WITHOUT} <= parts
+    assert not [name for name in parts if name.startswith("tl_dyck_hooks.tasks")]  # nor examples
     # fields of a model are those of TransformerLens' class, so it is loaded, and it is the floor
     late = {"plotly", "circuitsvis"}
     late |= {"transformer_lens.model_bridge", "scipy"} if installed.MAJOR >= 4 else set()

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.arguments import calls
-from tests.arguments.__main__ import call, right
+from tests.arguments.__main__ import call, made, makers
 from tests.arguments.public import Public, public
 from tl_dyck import ablation, attention_variation, load_task, probes, stack_likeness
 from tl_dyck.kit.errors import DyckError
@@ -77,7 +77,7 @@ def test_nothing_is_measured(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for words, how in SPOILT.items():
-        arguments = right(each)
+        arguments = made(makers(each))
         if name not in arguments or (bad := spoilt(arguments[name], *how)) is None:
             return
         arguments[name] = bad

@@ -36,6 +36,7 @@ def parsed() -> dict[str, tuple[ast.Module, int]]:
     return found
 
 
+@functools.cache
 def imported(tree: ast.AST) -> set[str]:
     """What is imported, in functions and for type checkers, too: a reader has to know both."""
     found: set[str] = set()
@@ -64,6 +65,7 @@ LEVELS = (
 )  # fmt: skip
 
 
+@functools.cache
 def arrows() -> set[tuple[str, str]]:
     """Which room of the library imports which other; the names of the library itself are none."""
     found = {
@@ -82,6 +84,7 @@ def test_no_arrow_runs_up() -> None:
     assert len(arrows()) > 50
 
 
+@functools.cache
 def rooms() -> dict[str, str]:
     """Every package, and the docstring of its `__init__`."""
     files = (

@@ -7,22 +7,20 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests import wrong_arguments
 from tests.arguments import __main__ as arguments
 from tests.arguments.public import names, public
 from tests.patience import PATIENCE
+from tl_dyck import AutomatonTask, DyckLanguage, DyckTask, Vocabulary, get_config
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError, WrongValueError
-
-PARTS = 2
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
@@ -30,24 +28,24 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def said_by(module: ModuleType, *arguments: str) -> str:
-    """What a program prints that no test shares its process with.
+def said() -> str:
+    """What `tests.arguments` prints, with whose process no test shares its own.
 
     A fork of this one has all imported; but if this one checks annotations at every call, as users'
     do not, it is a process from the start.
     """
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as file:
         if os.environ.get("TL_DYCK_TEST_TYPES") == "1" or not hasattr(os, "fork"):
-            command = [sys.executable, "-m", module.__name__, *arguments]
+            command = [sys.executable, "-m", "tests.arguments"]
             done = subprocess.run(
-                command, stdout=said, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, cwd=ROOT
+                command, stdout=file, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, cwd=ROOT
             )
-            said.write(done.stderr if done.returncode else "")
+            file.write(done.stderr if done.returncode else "")
         elif (child := os.fork()) == 0:
-            os.dup2(said.fileno(), 1)
+            os.dup2(file.fileno(), 1)
             sys.stdout = sys.stderr = open(1, "w", closefd=False)  # noqa: SIM115
             try:
-                module.main(*arguments)
+                arguments.main()
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -55,17 +53,37 @@ def said_by(module: ModuleType, *arguments: str) -> str:
                 os._exit(0)
         else:
             os.waitpid(child, 0)
-        said.seek(0)
-        return said.read()
+        file.seek(0)
+        return file.read()
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_whatever_is_wrong_for_a_parameter_is_refused_in_one_line(part: int) -> None:
-    assert said_by(arguments, str(part), str(PARTS)) == "done\n"
+def test_whatever_is_wrong_for_a_parameter_is_refused_in_one_line() -> None:
+    """And integers of every kind are taken."""
+    assert said() == "done\n"
 
 
-def test_integers_of_every_kind_are_taken_and_nothing_else() -> None:
-    assert said_by(wrong_arguments) == "done\n"
+LANGUAGE = DyckLanguage(2, 4)
+#: What is one of several, or handed on by a name that no signature has.
+INSIDE: list[Callable[[Any], Any]] = [
+    lambda v: DyckTask(name="x", n_types=2, max_depth=4, train_lengths=(v,)),
+    lambda v: DyckTask(name="x", n_types=2, max_depth=4, long_lengths=(2, v)),
+    lambda v: AutomatonTask(
+        name="p", symbols=("a", "b"), start=0, moves=lambda state: {"ab"[state]: 1 - state},
+        counted=lambda state, symbol: True, long_lengths=(10, 20), train_lengths=(v,),
+    ),
+    lambda v: Vocabulary(LANGUAGE, (4, 5, 3, v), bos=9),
+    lambda v: get_config("gpt", "dyck-2-4", n_ctx=v),
+    lambda v: get_config("gpt", "dyck-2-4", n_ctx=60, d_model=v),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", INSIDE)
+def test_inside_it_is_the_same(call: Callable[[Any], Any]) -> None:
+    for kind in (np.int64, np.uint8):
+        call(kind(60))
+    for odd in (2.5, 2.0, None, "2", True, [2]):
+        with pytest.raises(WrongTypeError):
+            call(odd)
 
 
 def test_every_public_function_is_tried() -> None:

@@ -1,6 +1,6 @@
 """What importance of heads cannot be asked: each in one line that says what is wrong.
 
-Wrong types are in `tests.wrong_arguments`.
+Wrong types are in `tests.arguments`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Call every public function with arguments that are wrong; print what is not refused in a line.
 
-``python -m tests.arguments [part of]`` does one part of so many; with ``--taken`` it also prints
-what was taken, and with a name only functions whose names have it in them.
+``python -m tests.arguments``; with ``--taken`` it also prints what was taken, and with a name only
+functions whose names have it in them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from tests.arguments import accepted, calls, wrong
 from tests.arguments.public import Public, is_tried, public
 from tl_dyck.kit.files import MissingFileError
@@ -28,8 +30,8 @@ from tl_dyck.models.bridge import NoBridgeError
 MEMORY = 8 << 30  # bytes: what is asked for must be refused before it is made
 
 
-def right(each: Public) -> dict[str, Any]:
-    """Arguments that a function takes; those of ``*args`` have a star before the name."""
+def makers(each: Public) -> dict[str, Callable[[], Any]]:
+    """What makes arguments that a function takes; those of ``*args`` have a star before it."""
     own, found = calls.OF.get(each.name, {}), {}
     for parameter in each.parameters:
         name = parameter.name
@@ -38,10 +40,15 @@ def right(each: Public) -> dict[str, Any]:
         if parameter.kind is parameter.VAR_POSITIONAL:
             name = f"*{name}"
         if name in own:
-            found[name] = own[name]()
+            found[name] = own[name]
         elif name in calls.SMALL or (parameter.default is parameter.empty and name[0] != "*"):
-            found[name] = calls.COMMON[name]()
+            found[name] = calls.COMMON[name]
     return found
+
+
+def made(makes: dict[str, Callable[[], Any]]) -> dict[str, Any]:
+    """What they make, each time anew."""
+    return {name: make() for name, make in makes.items()}
 
 
 def called(each: Public) -> Callable[..., Any]:
@@ -76,22 +83,29 @@ def stopped(each: Public) -> Iterator[None]:
 
 def tried(each: Public, *, taken: bool) -> Iterator[str]:
     """What is wrong with what a function makes of wrong arguments."""
-    called(each), right(each)  # what they need is made before anything is stopped
+    right = partial(made, makers(each))
+    called(each), right()  # what they need is made before anything is stopped
     with stopped(each):
         try:
-            call(each, right(each))
+            call(each, right())
         except (calls.Stop, NoBridgeError, MissingFileError):
             pass  # it was about to work
         except BaseException as error:
             yield f"{each.name} refuses what tests/arguments/calls.py gives as right: {error!r}"
             return
+        for name, value in right().items():
+            for kind in (np.int64, np.uint8) if type(value) is int and value >= 0 else ():
+                arguments = {**right(), name: kind(value)}
+                got = wrong.outcome(partial(call, each, arguments), name, value)
+                if got != "taken" and each.name not in wrong.MISSING:
+                    yield f"{each.name}({name}={kind.__name__}({value})): {got}"
         for parameter in each.parameters:
             several = parameter.kind is parameter.VAR_POSITIONAL
             if not is_tried(parameter):
                 continue
             name = "*" * several + parameter.name
             for label, value in wrong.values().items():
-                arguments = {**right(each), name: value}
+                arguments = {**right(), name: value}
                 got = wrong.outcome(partial(call, each, arguments), parameter.name, value)
                 said = f"{each.name}({parameter.name}={label})"
                 if got.startswith("nameless") and each.name in wrong.VAGUE:
@@ -109,12 +123,10 @@ def main(*options: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, resource.RLIM_INFINITY))
     out, sys.stdout = sys.stdout, open(os.devnull, "w")  # noqa: SIM115 - bars of progress
     sys.stderr = sys.stdout
-    numbers = [int(each) for each in options if each.isdigit()]
-    part, of = numbers or (0, 1)
-    names = [each for each in options if not each.isdigit() and each[0] != "-"]
+    names = [each for each in options if each[0] != "-"]
     os.chdir(tempfile.mkdtemp())
-    for place, each in enumerate(public()):
-        if place % of != part or (names and not any(name in each.name for name in names)):
+    for each in public():
+        if names and not any(name in each.name for name in names):
             continue
         started = time.process_time()
         try:

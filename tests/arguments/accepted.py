@@ -9,6 +9,7 @@ from tests.arguments.public import Public
 TEXTS = {"empty", "text", "lines"}
 NUMBERS = {"minus", "zero", "half", "huge"}
 NOTHING = {"list", "tensor", "generator"}
+SEVERAL = ("Sequence", "Iterable", "Tokens", "tuple", "list", "Ignored")
 CALLED = {"class", "linear", "function"}
 
 #: By what is right, names of parameters: zero where nothing is drawn, or asked of the empty string;
@@ -94,7 +95,9 @@ HERE: dict[str, set[str]] = {
     "balance_violation.data": {"far"},  # not read where the first layer is minimal
     # asked when hooks run
     "interventions.interchange.basis": {"nans"},
-    "interventions.interchange.source": {"tensor", "nans"},
+    "interventions.interchange.source": {"tensor", "nans", "number"},
+    "FinetuneConfig.penalties": {"number"},
+    "runs.Sweep.with_settings.seeds": {"twos"},
     "interventions.change_activation.head": {"zero", "huge"},
 }
 
@@ -106,6 +109,11 @@ def is_right(each: Public, parameter: inspect.Parameter, label: str) -> bool:
         return True
     if label == "none":
         return parameter.default is None or "None" in annotation or "Optional" in annotation
+    if label == "whole":
+        return "float" in annotation
+    if label == "twos" and any(word in annotation for word in SEVERAL):
+        return True
+    label = {"two": "text"}.get(label, label)
     if label == "cube":
         return "Int[Tensor" in annotation and "*" in annotation  # tokens of any shape
     if label == "config":

@@ -270,6 +270,7 @@ def pruned() -> tuple[Any, Any]:
     return target, construct.random_network(target, items=6, scale=3.0)
 
 
+@cache
 def tokens() -> torch.Tensor:
     return task().sample(4, seed=0)
 
@@ -736,6 +737,8 @@ STOPPED = {
     "leave_one_out_importance": "tl_dyck.ablation.leave_one_out._without",
     "reproduce": "tl_dyck.studies.reproduction.run_sweep",
     "run_study": "tl_dyck.studies.run.run_sweep",
+    "train": "tl_dyck.training.loop._train",
+    "train_seeds": "tl_dyck.training.seeds._train_groups",
     "judge.judge_methods": "tl_dyck.judge.run.run_sweep",
     "judge.make_case": "tl_dyck.judge.cases.sealed_case",
     "judge.make_suite": "tl_dyck.judge.public.run_sweep",

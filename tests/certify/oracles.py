@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -102,9 +103,14 @@ def margins(
     return result
 
 
+@cache
+def _gauss() -> tuple[np.ndarray, ...]:
+    return tuple(part.astype(LONG) for part in np.polynomial.legendre.leggauss(400))
+
+
 def erf(x: np.ndarray) -> np.ndarray:
     """The error function in extended precision: Gauss-Legendre on the integral of exp(-t²)."""
-    nodes, weights = (part.astype(LONG) for part in np.polynomial.legendre.leggauss(400))
+    nodes, weights = _gauss()
     half = np.clip(x, -7, 7)[..., None] / 2
     integral = (np.exp(-((half * (nodes + 1)) ** 2)) * weights).sum(-1) * half[..., 0]
     return integral * 2 / np.sqrt(LONG(np.pi))
@@ -153,8 +159,9 @@ def in_long_double(rnn: TwoLayerRNN, tokens: Sequence[int]) -> tuple[np.ndarray,
     for h in range(c.n_heads):
         v = x @ w["W_V"][h] + w["b_V"][h]
         scores = np.empty(len(full), dtype=LONG)
+        q = _looked(c, w, "Q", h, x[last], last)
         for i in range(len(full)):  # one product a pair of places, as the definitions say
-            q, k = (_looked(c, w, name, h, x[at], at) for name, at in (("Q", last), ("K", i)))
+            k = _looked(c, w, "K", h, x[i], i)
             scores[i] = (q * k).sum() / LONG(c.attn_scale)
             if c.score_cap is not None:
                 scores[i] = c.score_cap * np.tanh(scores[i] / LONG(c.score_cap))

@@ -74,7 +74,7 @@ def two_layers(limit: float) -> Any:
 def test_the_same_question_stops_at_the_same_place(question, monkeypatch):
     """At limits that cut it off anywhere; the most is reached and the least is not all of it."""
     found = []
-    for limit in (0.002, 0.01, 0.05, 0.2):
+    for limit in (0.002, 0.01, 0.05):
         same = []
         for seconds in (0.0, 1e9):
             monkeypatch.setattr(clock, "now", slow(seconds))
@@ -85,7 +85,7 @@ def test_the_same_question_stops_at_the_same_place(question, monkeypatch):
     assert len(set(found)) > 1, "no limit was reached"
     monkeypatch.setattr(clock, "now", nobody_looks)
     with by_work():
-        assert repr(question(0.2)) == found[-1]
+        assert repr(question(0.05)) == found[-1]
 
 
 N = 4000  # tokens; a run of one head takes about 0.8 s
@@ -140,9 +140,9 @@ def test_strings_are_listed_until_the_clock_says_so(monkeypatch):
 
 def test_by_the_clock_a_busy_machine_knows_less(monkeypatch):
     monkeypatch.setattr(clock, "now", slow(1e-4))
-    quick = language(0.2)
+    quick = language(0.05)
     monkeypatch.setattr(clock, "now", slow(1.0))
-    assert repr(language(0.2)) != repr(quick)
+    assert repr(language(0.05)) != repr(quick)
 
 
 def test_work_is_counted_from_where_it_begins():
@@ -162,7 +162,7 @@ def test_a_measurement_never_looks_at_the_clock(tmp_path, monkeypatch):
     """Accuracy bounds, certificates, proofs of a study: the same on a busy machine."""
     monkeypatch.setattr(clock, "now", nobody_looks)
     small = TrainConfig(steps=30, check_every=30, check_size=20)
-    asked = Measurement(n_accuracy=20, n_long=2, n_strings=20, n_certified=2, decided_length=14)
+    asked = Measurement(n_accuracy=20, n_long=2, n_strings=20, n_certified=2, decided_length=11)
     for family in ("minimal-onehot", "gpt"):
         (result,) = train_seeds(
             get_config(family, TASK), TASK, options=small, n_jobs=1, progress=False, seeds=[0]

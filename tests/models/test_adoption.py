@@ -250,12 +250,10 @@ def test_dead_logits_change_nothing(outputs, predicts, tmp_path):
     assert b.cfg.predicts == predicts
     again = load_model(save_model(b, tmp_path), device="cpu")
     assert again.cfg.predicts == predicts
-    decided, measured = of_all_kinds(a)
-    for mine in (b, again):
-        found, numbers = of_all_kinds(mine)
-        assert found == decided
-        torch.testing.assert_close(numbers[:2], measured[:2])
-        torch.testing.assert_close(numbers[2], measured[2], rtol=1e-4, atol=1e-4)
+    (decided, measured), (found, numbers) = of_all_kinds(a), of_all_kinds(again)
+    assert found == decided
+    torch.testing.assert_close(numbers[:2], measured[:2])
+    torch.testing.assert_close(numbers[2], measured[2], rtol=1e-4, atol=1e-4)
 
 
 def of_all_kinds(model):

@@ -102,6 +102,7 @@ def of_arena(folder: Path) -> Any:
 
 def of_sweep(folder: Path) -> Any:
     common = {"task": "dyck-2-4", "model": "gpt", "training.steps": 2, "model.d_model": 8}
+    common["measure"] = {"n_accuracy": 20, "n_long": 2, "n_strings": 20, "decided_length": 4}
     run_sweep({"common": common, "seeds": 2}, folder, n_jobs=1, progress=False)
     return load_models(folder)
 
@@ -144,7 +145,7 @@ HANDED_OUT: dict[str, Callable[[Path], Any]] = {
     "measure_heads": lambda folder: finetuned(measure_heads, small(), "finetune"),
     "prune_to": lambda folder: construct.prune_to(pruned.small(), network(), 1e3),
     "random_network": lambda folder: construct.random_network(pruned.small(), items=4),
-    "sealed_case": lambda folder: sealed_case("pre-norm", 0).copy(),
+    "sealed_case": lambda folder: sealed_case("uniform", 0).copy(),
     "stack": lambda folder: construct.stack(TASK.language),
     "train": lambda folder: trained(),
     "train_seeds": lambda folder: train_seeds(

@@ -63,8 +63,8 @@ def test_the_rnn_has_the_logits_of_every_string(row: str, name: str, dtype: torc
     model = built(row, name, dtype)
     rnn = export_rnn(model)
     exactly = EXACTLY if dtype == torch.float64 else 2e-5
-    for length in (1, 2, 5):
-        strings = EVERY[:: 5 ** (5 - length), -length:] if length < 5 else EVERY
+    for length in (1, 4):
+        strings = EVERY[:: 5 ** (5 - length), -length:]
         assert off(rnn(strings), model(strings)) < exactly
         assert off(rnn.last_logits(strings), model(strings)[:, -1]) < exactly
 
@@ -169,14 +169,16 @@ def check_ids(model: Any, outputs: tuple[int | None, ...] | None) -> None:
     columns = [THEIRS.index(t) if t in THEIRS else None for t in outputs or range(7)]
     at = [columns.index(token) for token in range(4)]
     wrong = sets = 0
-    for string in itertools.chain.from_iterable(map(prefixes, range(4))):
-        logits = model(torch.tensor([[1, *(THEIRS[token] for token in string)]]))[0, -1].detach()
-        wanted = set(may_follow(string))
-        sets += {token for token in range(4) if logits[at[token]] > 0} != wanted
-        if len(wanted) > 2:
-            wrong += int(logits.argmax()) != at[max(wanted - {0, 2})]
-        found = rnn(torch.tensor([(4, *string)]))[0, -1]
-        assert off(found[:4], logits[at]) < 1e-5
+    for strings in map(prefixes, range(4)):
+        tokens = [[1, *(THEIRS[token] for token in string)] for string in strings]
+        every = model(torch.tensor(tokens))[:, -1].detach()
+        for string, logits in zip(strings, every, strict=True):
+            wanted = set(may_follow(string))
+            sets += {token for token in range(4) if logits[at[token]] > 0} != wanted
+            if len(wanted) > 2:
+                wrong += int(logits.argmax()) != at[max(wanted - {0, 2})]
+        found = rnn(torch.tensor([(4, *string) for string in strings]))[:, -1]
+        assert off(found[:, :4], every[:, at]) < 1e-5
     assert certify_language(rnn, task, 3).wrong == wrong
     assert certify_language(rnn, task, 3, "allowed").wrong == sets
     assert rnn.config.alphabet == ("[", "]", "(", ")", "<bos>", "<5>", "<6>")

@@ -109,8 +109,8 @@ def all_equal(found):
 @pytest.mark.parametrize(
     ("family", "overrides"),
     [
-        *((family, {}) for family in ("gpt-linear", "gpt-uniform", "attn-only", "eq49")),
-        *((family, {}) for family in ("minimal-yao", "minimal-uniform", "figure2-split")),
+        *((family, {}) for family in ("gpt-linear", "attn-only", "eq49")),
+        *((family, {}) for family in ("minimal-yao", "figure2-split")),
         ("gpt", {"d_model": 13, "n_heads": 3, "act_fn": "gelu"}),
         ("gpt-learned", {"d_model": 9, "d_mlp": 7, "act_fn": "solu_ln"}),
         ("eq6", {"d_model": 10, "d_head": 1, "d_mlp": 1, "act_fn": "silu"}),

@@ -47,8 +47,10 @@ def test_the_second_moment_is_that_of_drawn_strings(k, depth, q):
     strings = distribution.sample(n, 2 * length, mode="prefix", generator=generator)
     states = strings * (language.max_depth + 1) + language.depth(strings)
     query = u[index.close(1, 1)].numpy()
-    far, near = (query[states[:, :end].numpy()].sum(1) for end in (2 * length, length))
-    grown = far - near
+    late = states[:, length:]
+    grown = np.zeros((n, len(query)))
+    np.add.at(grown, (np.arange(n)[:, None], late.numpy()), 1.0)  # how often each state came
+    grown = grown @ query
     found = displacement(u, *index.pairs(), distribution)
     pairs = list(itertools.combinations(range(k), 2))
     for place, (a, b) in enumerate(pairs):
@@ -132,7 +134,7 @@ def test_a_step_descends_it_too(tiny, anywhere):
 def test_it_makes_models_generalise_to_any_length():
     """In all directions it does; along the axis alone it satisfies only what is predicted.
 
-    This seed has 0.995 and 0.66, seeds 0 to 4 have 0.94 to 0.995 and 0.66 to 0.84, so other CPUs
+    This seed has 0.99 and 0.50, seeds 0 and 2 have 0.93 and 0.96, 0.68 and 0.72, so other CPUs
     will not differ.
     """
     from tl_dyck import pair_drift, train
@@ -140,15 +142,14 @@ def test_it_makes_models_generalise_to_any_length():
     task, config = load_task("dyck-2-4"), get_config("minimal-onehot", "dyck-2-4")
     found, predicted = {}, {}
     for anywhere in (True, False):
-        options = TrainConfig(steps=300, target=None, drift_weight=0.03, drift_anywhere=anywhere)
+        options = TrainConfig(steps=200, target=None, drift_weight=0.1, drift_anywhere=anywhere)
         model = train(config, task, seed=1, options=options, progress=False).model
         measured = task.closing_accuracy(partial(lean_logits, model), n=60, long=True)
         found[anywhere] = measured.after_close
         predicted[anywhere] = pair_drift(model).accuracy(450)
-    print("XX", found, predicted)
     assert predicted[True] > 0.999
     assert predicted[False] > 0.9
-    assert found[True] > 0.95
+    assert found[True] > 0.9
     assert found[False] < found[True] - 0.05
 
 

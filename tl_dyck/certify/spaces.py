@@ -237,11 +237,12 @@ def _checked_pair(pair: tuple[Transformation, int]) -> tuple[Transformation, int
     if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], Transformation):
         raise TypeError(f"a space is a list of pairs (transformation, budget); {pair!r} is none.")
     transformation, budget = pair
-    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
+    try:
+        return transformation, check_integer("budget", budget, least=0)
+    except (TypeError, ValueError):
         raise SpaceError(
             f"the budget of {transformation!r} must be an integer of at least 0, not {budget!r}."
-        )
-    return transformation, budget
+        ) from None
 
 
 def _make_room(cache: dict[tuple[int, ...], Any]) -> None:

@@ -91,7 +91,7 @@ class SuiteFile:
         found = unpacked(data, size, source)
         if hashlib.sha256(found).hexdigest() != digest:
             raise CorruptFileError(f"{source} was altered: its SHA-256 is not {digest[:12]}…")
-        return SealedCase(kind, seed, *read_case(found, source))
+        return SealedCase(kind, int(seed), *read_case(found, source))
 
 
 @checked

@@ -14,7 +14,7 @@ probability 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import final
@@ -165,7 +165,7 @@ class DyckDistribution:
                 unknown.
         """
         check_mode(mode)
-        sizes = [lengths] if isinstance(lengths, int) else list(lengths)
+        sizes = list(lengths) if isinstance(lengths, Iterable) else [lengths]
         if not sizes:
             raise ValueError("lengths is empty; give at least one length")
         for length in sizes:

@@ -79,7 +79,7 @@ def test_every_string_stays_in_a_part(
     graph = build_graph(network, lattice)
     incumbent = Incumbent(network, graph, Objectives.margins(0, 3))
     incumbent.run_string(string)
-    attention = AttentionWeights(network, graph, Deadline.after(150.0))
+    attention = AttentionWeights(network, graph, Deadline.after(60.0))
     search = Search(
         attention, incumbent, decide=False, tolerance=1e-9, most_listed=4, always_listed=0
     )
@@ -90,7 +90,7 @@ def test_every_string_stays_in_a_part(
         set(graph.option if part.allowed is None else graph.option[part.allowed])
         for part in search.open
     ]
-    for _ in range(300):
+    for _ in range(100):
         level, path = 0, []
         while level < lattice.last_level:
             path.append(int(rng.choice(lattice.options_from[level])))

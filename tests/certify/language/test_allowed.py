@@ -46,15 +46,14 @@ def margins(
     model: Any, task: AutomatonTask, length: int, threshold: float, bos: bool
 ) -> np.ndarray:
     """Of each string after which something may follow: how far the nearest logit is, by sign."""
-    found = []
-    for string, state in every(task, length):
-        may = [symbol in task.moves(state) for symbol in task.symbols]
-        if any(may) and (string or bos):
-            tokens = torch.tensor([[*[len(may)] * bos, *string]])
-            with torch.no_grad():
-                logits = model(tokens)[0, -1, : len(may)] - threshold
-            found.append(min(x if m else -x for x, m in zip(logits.tolist(), may, strict=True)))
-    return np.array(found)
+    asked = [(s, state) for s, state in every(task, length) if task.moves(state) and (s or bos)]
+    if not asked:
+        return np.empty(0)
+    n = len(task.symbols)
+    with torch.no_grad():
+        logits = model(torch.tensor([[*[n] * bos, *s] for s, _ in asked]))[:, -1, :n] - threshold
+    may = torch.tensor([[x in task.moves(state) for x in task.symbols] for _, state in asked])
+    return torch.where(may, logits, -logits).amin(1).numpy()
 
 
 def check(model: Any, task: AutomatonTask, longest: int, threshold: float, bos: bool) -> None:
@@ -180,12 +179,12 @@ def of_brackets(model: Any, length: int, threshold: float) -> np.ndarray:
             if stack:
                 grown.append(((*string, 2 * stack[-1] + 1), stack[:-1]))
         strings = grown
+    with torch.no_grad():
+        logits = model(torch.tensor([[4, *string] for string, _ in strings]))[:, -1, :4].numpy()
     wrong = []
-    for string, stack in strings:
+    for row, (_, stack) in zip(logits, strings, strict=True):
         may = [len(stack) < 2, stack[-1:] == (0,), len(stack) < 2, stack[-1:] == (1,)]
-        with torch.no_grad():
-            logits = model(torch.tensor([[4, *string]]))[0, -1, :4].numpy()
-        wrong.append(not np.array_equal(logits > threshold, may))
+        wrong.append(not np.array_equal(row > threshold, may))
     return np.array(wrong)
 
 

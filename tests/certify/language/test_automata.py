@@ -168,9 +168,9 @@ SHAPES = [
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_sums_are_decided_as_by_brute_force(shape: dict[str, Any]) -> None:
     task = cumulative_sum()
-    for seed in range(1 if shape else 3):
+    for seed in range(1 if shape else 2):
         model = random_model(task, seed, 0.5, d_vocab_out=3, **shape)
-        lengths = range(1, 5 if shape else 7)
+        lengths = range(1, 5 if shape else 6)
         check(certify_language(model, task, lengths, until="counted"), model, task, lengths)
 
 
@@ -261,17 +261,17 @@ def test_a_symbol_that_no_string_has() -> None:
     assert np.isfinite(found.margin.low)
 
 
-def test_sums_of_twenty_numbers_that_are_right() -> None:
+def test_sums_of_twelve_numbers_that_are_right() -> None:
     """Uniform attention to the numbers and one ReLU a side: the sign of the mean."""
     task = cumulative_sum(5)
-    model = random_model(task, 0, 0.0, d_vocab_out=3, n_ctx=20)
-    mean_to_class(model, task)
-    found = certify_language(model, task, range(1, 21))
+    model = random_model(task, 0, 0.0, d_vocab_out=3, n_ctx=12)
+    mean_to_class(model, task, threshold=1 / 24)
+    found = certify_language(model, task, range(1, 13))
     assert found.status == "proved"
-    assert found.prefixes == sum(11**length for length in range(1, 21))
-    # the least mean that is not 0 is 1/20; it makes a logit of 1/20 that beats 1/40
-    assert found.margin.high == pytest.approx(1 / 40, abs=1e-9)
-    assert found.margin.low == pytest.approx(1 / 40, abs=1e-9)
+    assert found.prefixes == sum(11**length for length in range(1, 13))
+    # the least mean that is not 0 is 1/12; it makes a logit of 1/12 that beats 1/24
+    assert found.margin.high == pytest.approx(1 / 24, abs=1e-9)
+    assert found.margin.low == pytest.approx(1 / 24, abs=1e-9)
 
 
 def test_wrong_sums_of_twenty_numbers_are_counted() -> None:
@@ -279,7 +279,7 @@ def test_wrong_sums_of_twenty_numbers_are_counted() -> None:
     task = cumulative_sum(1)
     model = random_model(task, 0, 0.0, d_vocab_out=3, n_ctx=20)
     mean_to_class(model, task, threshold=1.5 / 20)
-    found = certify_language(model, task, [20])
+    found = certify_language(model, task, [20], until="counted")  # however long it takes
     ways = np.array([1], dtype=object)
     for _ in range(20):
         ways = np.convolve(ways, np.ones(3, dtype=object))
@@ -335,11 +335,9 @@ def thirds() -> AutomatonTask:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize(
-    "task",
-    [load_task("dyck-1"), ended(), thirds(), cumulative_sum()],
-    ids=lambda task: task.name,
+    ("task", "layers"),
+    [(load_task("dyck-1"), 2), (ended(), 1), (thirds(), 2), (thirds(), 1), (cumulative_sum(), 1)],
 )
 def test_what_is_asked_before_the_first_symbol_is_decided(task: Any, layers: int) -> None:
     bos = len(task.symbols)
@@ -420,8 +418,7 @@ def test_lengths_at_which_nothing_is_asked_are_no_gap() -> None:
         certify_language(model, answer, [1, 2])
 
 
-@pytest.mark.parametrize("merged", [4, 64])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("seed", "merged"), [(0, 64), (1, 4)])
 def test_too_many_to_be_counted_are_bounded(
     monkeypatch: pytest.MonkeyPatch, seed: int, merged: int
 ) -> None:

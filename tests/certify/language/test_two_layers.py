@@ -116,7 +116,7 @@ def test_norms_mlps_and_heads_are_decided_by_bounds_as_by_brute_force(
 ) -> None:
     task, longest, decided = task_of(2, 3), 5, 0
     fields = {"n_layers": 2, "d_model": 8, "d_mlp": 6, **options}
-    for seed in range(3):
+    for seed in range(2):
         model = tied(random_model(family, task, seed, 1.0, **fields), task, longest, by=0.0)
         name = ("any_token", "closing_only")[seed % 2]
         paths = asked(model, task, longest, name)
@@ -126,7 +126,7 @@ def test_norms_mlps_and_heads_are_decided_by_bounds_as_by_brute_force(
             assert found.low <= least + 1e-9
             assert found.high >= least - 1e-9
             decided += found.low > 0 or found.high < 0
-    assert decided >= 12  # of 15; the others are ties
+    assert decided >= 8  # of 10; the others are ties
 
 
 def test_parts_are_split_by_profiles_until_each_string_is_alone() -> None:
@@ -184,35 +184,34 @@ def test_where_bounds_do_not_settle_a_profile_it_is_split(monkeypatch: pytest.Mo
 def test_near_ties_are_never_decided_wrongly(dtype: torch.dtype) -> None:
     """One type of bracket, so that a bias moves all margins; 3 brackets, as many profiles."""
     task = task_of(1, 3)
-    for seed in range(1):
-        for by in (0.0, 1e-15, -1e-15, 1e-9, -1e-9, 1e-5, -1e-5):
-            model = random_model("gpt", task, seed, 2.0, **LINEAR).to(dtype)
-            exact = random_model("gpt", task, seed, 2.0, **LINEAR).to(dtype).double()
-            with torch.no_grad():
-                model.unembed.b_U += tied(exact, task, 6, by).unembed.b_U
-                exact.load_state_dict({n: w.double() for n, w in model.state_dict().items()})
-            paths = asked(model, task, 6)
-            for n in lengths_of(task, 6):
-                least = margins(exact, task, n, "any_token")[1].min()
-                found = paths.least(n, Deadline(), decide=True)
-                assert not (found.low > 0 and least < -1e-14)
-                assert not (found.high < 0 and least > 1e-14)
-                if abs(least) > 1e-7:
-                    assert (found.low > 0, found.high < 0) == (least > 0, least < 0)
+    for by in (0.0, 1e-15, -1e-15, 1e-9, -1e-9, 1e-5, -1e-5):
+        model = random_model("gpt", task, 0, 2.0, **LINEAR).to(dtype)
+        exact = random_model("gpt", task, 0, 2.0, **LINEAR).to(dtype).double()
+        with torch.no_grad():
+            model.unembed.b_U += tied(exact, task, 6, by).unembed.b_U
+            exact.load_state_dict({n: w.double() for n, w in model.state_dict().items()})
+        paths = asked(model, task, 6)
+        for n in lengths_of(task, 6):
+            least = margins(exact, task, n, "any_token")[1].min()
+            found = paths.least(n, Deadline(), decide=True)
+            assert not (found.low > 0 and least < -1e-14)
+            assert not (found.high < 0 and least > 1e-14)
+            if abs(least) > 1e-7:
+                assert (found.low > 0, found.high < 0) == (least > 0, least < 0)
 
 
 def test_longer_prefixes_than_are_run_are_proved() -> None:
     model = construct.uniform_attention(TASK.language, first_layer="attention")
-    ran = certify_language(model, TASK, 8)
-    assert (ran.status, ran.proved_to, ran.method[:8]) == ("proved", 8, "prefixes")
-    found = certify_language(model, TASK, 10, most_run=300)
-    assert (found.status, found.proved_to) == ("proved", 10)
+    ran = certify_language(model, TASK, 7)
+    assert (ran.status, ran.proved_to, ran.method[:8]) == ("proved", 7, "prefixes")
+    found = certify_language(model, TASK, 9, most_run=300)
+    assert (found.status, found.proved_to) == ("proved", 9)
     assert found.complete
     assert "longer ones as paths of a graph" in found.method
     assert found.margin.high == pytest.approx(ran.margin.high)
     with torch.no_grad():  # its second layer takes one bracket for the other, deep down
         model.blocks[1].attn.W_V[..., 1] *= -1
-    broken = certify_language(model, TASK, 10, most_run=300)
+    broken = certify_language(model, TASK, 9, most_run=300)
     assert broken.status == "refuted"
 
 

@@ -18,13 +18,13 @@ from tl_dyck.certify.proof import pack
 @pytest.mark.parametrize(
     ("kind", "cases"),
     [
-        ("a language", 120),
-        ("edits", 100),
-        ("edits, rays", 100),
-        ("edits, lists", 100),
-        ("an automaton", 60),
-        ("places", 60),
-        ("an adder", 60),
+        ("a language", 60),
+        ("edits", 60),
+        ("edits, rays", 60),
+        ("edits, lists", 60),
+        ("an automaton", 40),
+        ("places", 40),
+        ("an adder", 40),
     ],
 )
 def test_changed_files_are_refused_in_a_line_or_say_what_is_true(kind, cases, tmp_path):

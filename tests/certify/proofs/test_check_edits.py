@@ -295,8 +295,10 @@ def test_one_head_and_a_linear_readout_need_no_parts(problem, seed, state):
     assert (arrays["trees"] == check_bounds.BOUND).sum() == len(ends)
 
 
-@pytest.mark.parametrize("state", ["none", "position+depth"])  # a symbol occurs twice, or once
-@pytest.mark.parametrize("fields", PROVABLE)
+@pytest.mark.parametrize(
+    ("fields", "state"),  # a symbol occurs twice, or once
+    [(each, ("none", "position+depth")[i % 2]) for i, each in enumerate(PROVABLE)],
+)
 def test_strings_of_a_list_are_run_as_the_network_says(fields, state, monkeypatch):
     """Of each string it is shown whether the target wins, by a billionth on both sides of a tie."""
     options = {"attn_scale": 1.7, "eps": 0.1, "state": state, "bos_token": 6, **fields}

@@ -113,7 +113,7 @@ def settle(least: float, *question: Any, **how: Any) -> Proof | None:
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 def test_what_holds_is_proved_and_what_does_not_is_not(kind: int, tmp_path: Path) -> None:
     """The bracket that closes wins or loses by a margin that enumeration has set."""
-    for seed, by in enumerate((1e-6, -1e-6, 1e-9, -1e-9)):
+    for seed, by in enumerate((1e-6, (-1e-6, 1e-9, -1e-9)[kind % 3])):
         model = a_model(kind, seed)
         least = tie(model, ONE, by)
         assert abs(least - by) < 1e-11
@@ -133,8 +133,9 @@ def test_claims_of_constructions_are_proved_as_enumeration_says(claim: str) -> N
     assert found == ({True} if claim == "closing_only" else {True, False})
 
 
-@pytest.mark.parametrize("kind", range(len(KINDS)))
-@pytest.mark.parametrize("claim", ["agree", "head"])
+@pytest.mark.parametrize(
+    ("claim", "kind"), [(("agree", "head")[kind % 2], kind) for kind in range(len(KINDS))]
+)
 def test_two_models_are_proved_to_agree_as_enumeration_says(claim: str, kind: int) -> None:
     task = TWO if kind == 2 else ONE
     for seed, noise in enumerate((1e-6, 0.1)):
@@ -211,7 +212,7 @@ def test_what_the_first_layer_hands_on_is_enclosed(kind: int) -> None:
     graph = PrefixGraph(facts, net.has_depth)
     found, first = net.handed_on(graph), export_layers(model)[0]
     rows = numbers_of(graph)
-    strings = language.enumerate(N, "prefix")
+    strings = language.enumerate(N, "prefix")[kind % 2 :: 2]
     for string, depths in zip(strings.tolist(), language.depth(strings).tolist(), strict=True):
         tokens, depths = [4, *string], [0, *depths]
         symbols = zip(tokens, depths, strict=True)
@@ -286,7 +287,7 @@ def test_changed_files_are_refused_in_a_line_or_say_what_is_true(
     path, folder = little
     rng, accepted, data = np.random.default_rng(0), 0, path.read_bytes()
     model, file = load_model(folder), tmp_path / "x"
-    for number in range(120):
+    for number in range(80):
         place = int(rng.integers(len(data)))
         bytes_changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         file.write_bytes(_sealed_again(path, rng) if number % 4 else bytes_changed)
@@ -301,7 +302,7 @@ def test_changed_files_are_refused_in_a_line_or_say_what_is_true(
             assert said.startswith(f"proved: {check_two_layers.says(facts)}")
             assert enumerated(model, ONE.language, facts["claim"], facts["length"]) > 0
         assert (len(said.splitlines()), len(said) < 400) == (1, True)
-    assert 0 < accepted < 30
+    assert 0 < accepted < 20
 
 
 @pytest.mark.parametrize(
