@@ -226,6 +226,7 @@ def breaks(each):
 json.dump({"heads": [breaks(each) for each in asked["heads"]]}, open("answers.json", "w"))
 """
 
+
 def in_inspect():
     """Two samples each of an agent that runs `CODE`, and of the script that knows all."""
     from inspect_ai import eval as evaluate
