@@ -33,6 +33,8 @@ from tl_dyck.judge import (
     judge_methods,
     make_case,
     methods,
+)
+from tl_dyck.judge import (
     scores as judge_scores,
 )
 from tl_dyck.judge.cases import sealed_case

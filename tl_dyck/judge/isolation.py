@@ -337,7 +337,6 @@ _ABSENT = object()
 
 def _attributes(owner: Any, names: tuple[str, ...] | None = None) -> _Watched:
     """The attributes of a class or module; of those names, or all that there are."""
-
     parts = [(name, f"{owner.__name__}.{name}") for name in names or ()]
 
     def get() -> dict[str, Any]:
