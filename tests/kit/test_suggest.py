@@ -79,9 +79,8 @@ def literals() -> list[tuple[str, str]]:
             elif isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
                 if node.body and isinstance(node.body[0], ast.Expr):
                     inside.add(id(node.body[0].value))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                if id(node) not in inside:  # walked behind what it is in
-                    found.append((module, node.value))
+            elif isinstance(getattr(node, "value", None), str) and id(node) not in inside:
+                found.append((module, node.value))  # a constant, walked behind what it is in
     return found
 
 
