@@ -16,8 +16,9 @@ import torch
 
 from tl_dyck import build_model, certify_language, construct, get_config, load_task
 from tl_dyck.ablation import FinetuneConfig
-from tl_dyck.judge import Suite, methods
+from tl_dyck.judge import SUITES, Suite, cases, methods
 from tl_dyck.judge.isolation import SealedCase
+from tl_dyck.judge.public import shipped
 from tl_dyck.models.hooked import HookedTransformer, HookedTransformerConfig
 from tl_dyck.models.hooked.installed import MAJOR
 from tl_dyck.studies import Measurement, StudyConfig
@@ -49,6 +50,20 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
+def nothing_trained(monkeypatch):
+    """Trained cases are those that come with the package; of two layers, built ones."""
+    make, file = cases.sealed_case, shipped(SUITES["quick"])
+
+    def sealed(kind, seed, **knobs):
+        if kind == "trained" and "n_layers" not in knobs:
+            block = knobs.get("block", "gpt")
+            return file.sealed(kind, file.suite.first_seed + (3 if block == "eq6" else 0))
+        return make("balanced" if kind == "trained" else kind, seed, **knobs)
+
+    monkeypatch.setattr(cases, "sealed_case", sealed)
+
+
+@pytest.fixture
 def short_strings(monkeypatch):
     """Of judged models fewer strings are enumerated."""
     copy, length = SealedCase.copy, 4
@@ -67,7 +82,7 @@ def test_train_and_look(run, tmp_path):
     assert 'src="http' not in page
 
 
-def test_edges_behind_a_norm(run):
+def test_edges_behind_a_norm(run, nothing_trained):
     """A sum of edges is what the model does where no norm is behind the heads, and only there."""
     off, order = _tables(run("edges_behind_a_norm.py", 1))
     assert len(off) == 6
@@ -91,7 +106,7 @@ def _tables(printed):
     return found
 
 
-def test_does_faithfulness_rank(run, short_strings, tmp_path, monkeypatch):
+def test_does_faithfulness_rank(run, nothing_trained, short_strings, tmp_path, monkeypatch):
     """All heads are perfectly faithful and find nothing; the oracle finds all."""
     few = ["zero-ablation", "path-patching", "ov-norm", "sharpness", "copying", "parser", "sizes"]
     monkeypatch.setattr("tl_dyck.judge.Suite", partial(Suite, first_seed=0))
@@ -117,7 +132,7 @@ def test_does_faithfulness_rank(run, short_strings, tmp_path, monkeypatch):
     assert float(rows["greedy for the metric itself"]["CPR"]) >= float(rows["random order"]["CPR"])
 
 
-def test_minimal_circuits(run, short_strings, tmp_path, monkeypatch):
+def test_minimal_circuits(run, nothing_trained, short_strings, tmp_path, monkeypatch):
     """By means the circuits are as with means; who needs no more heads has changed nothing."""
     quick = {"edge-integrated-gradients": "edge-attribution", "activation-patching": "sharpness"}
     get = methods.get

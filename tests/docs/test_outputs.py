@@ -20,7 +20,9 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -119,14 +121,21 @@ def same(printed: str, shown: str, note: str = "") -> bool:
 
 
 @pytest.fixture(scope="module")
-def a_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first model of `tl-dyck study`, trained as there and hardly measured; copy its folder."""
+def a_study(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Path]:
+    """The first model of `tl-dyck study`, trained as there or in brief; copy its folder."""
     small = Measurement(
         n_accuracy=100, n_long=10, n_strings=50, n_certified=3, n_inserted=1, decided_length=6
     )
-    config = StudyConfig(families=("minimal-onehot",), seeds=(0,), measurement=small)
-    folder = tmp_path_factory.mktemp("trained") / "study"
-    return run_study(config, folder, n_jobs=1, progress=False).folder
+
+    @cache
+    def study(brief: bool) -> Path:
+        config = StudyConfig(families=("minimal-onehot",), seeds=(0,), measurement=small)
+        if brief:
+            config = replace(config, training=replace(config.training, steps=60, min_steps=60))
+        folder = tmp_path_factory.mktemp("trained") / "study"
+        return run_study(config, folder, n_jobs=1, progress=False).folder
+
+    return study
 
 
 def a_reproduction(folder: Path) -> SimpleNamespace:
@@ -178,7 +187,9 @@ def test_pages_show_what_their_blocks_print(
     before = page.read_text(encoding="utf-8")
     trained = ('load_pretrained("results/study:minimal-onehot', "load_study(", 'load_model("one")')
     if any(each in before for each in trained):
-        study = load_study(shutil.copytree(request.getfixturevalue("a_study"), "results/study"))
+        brief = bool(smaller) and os.environ.get("OUTPUTS") != "write"
+        folder = request.getfixturevalue("a_study")(brief)
+        study = load_study(shutil.copytree(folder, "results/study"))
         for name in ("one", "two"):
             (tmp_path / name).symlink_to(study.run_folder("minimal-onehot", 0).absolute())
     for rows in re.findall(r"```yaml\n(- about: .*?)```", before, re.DOTALL):

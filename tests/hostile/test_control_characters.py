@@ -114,7 +114,7 @@ def versions(path: Path) -> Iterator[tuple[str, bytes]]:
     elif path.suffix in (".json", ".yaml") and data.lstrip()[:1] in (b"{", b"["):
         value = json.loads(data)
         for where, is_key in texts(value):
-            for by in (whole, added):
+            for by in (added,) if is_key else (whole, added):
                 yield f"{where}", json.dumps(changed(value, where, is_key, by)).encode()
     else:
         lines = data.decode().split("\n")

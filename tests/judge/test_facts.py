@@ -7,10 +7,11 @@ import copy
 import pytest
 import torch
 
-from tests.judge.methods.cases import network
+from tests.judge.methods.cases import judged, network
 from tests.judge.methods.network import right_brackets
 from tests.judge.test_recount import Recount
 from tl_dyck import certify_language
+from tl_dyck.ablation.replay import Replay
 from tl_dyck.judge import cases, make_case
 from tl_dyck.judge.facts import answers_alike, rivals
 
@@ -23,6 +24,24 @@ def test_the_same_seed_gives_the_same_case() -> None:
     assert facts == same
     for name, weight in case.model.state_dict().items():
         assert torch.equal(weight, again.model.state_dict()[name])
+
+
+@pytest.mark.bits
+@pytest.mark.parametrize("name", ["deep", "twins"])
+def test_a_head_that_is_replaced_where_it_stands_gives_the_bits_of_a_whole_pass(name: str) -> None:
+    """Behind its layer's norm and in front of later layers; and nothing of it is left behind."""
+    case, _ = judged(name)
+    replay, other = Replay(case.model, case.tokens), Replay(case.model, case.partners)
+    assert case.model.cfg.n_layers > 1
+    for layer in range(case.model.cfg.n_layers):
+        change = replay.change(layer, [0], other.z[layer][:, :, [0]])
+        attn = case.model.blocks[layer].attn
+        handle = attn.register_forward_hook(lambda module, given, out, by=change[0]: out + by)
+        with torch.no_grad():
+            whole = case.model(case.tokens)
+        handle.remove()
+        assert torch.equal(replay.run(layer, change)[0], whole)
+    assert torch.equal(case.model(case.tokens), replay.logits)
 
 
 def test_what_is_asked_of_brackets_is_not_what_the_string_says() -> None:

@@ -121,7 +121,7 @@ def test_the_public_suite_comes_with_the_package(
     assert kept.recorded
     assert kept.path.stat().st_size < 15e6
     assert {*kept.suite.cases()} == {*public.SUITES["quick"].cases()}
-    for name in ("uniform", kept.suite.first_seed), ("stack", kept.suite.first_seed + 1):
+    for name in ("uniform", kept.suite.first_seed), ("stack", kept.suite.first_seed):
         made = sealed_case(*name)
         for known, again in zip(kept.sealed(*name).facts, made.facts, strict=True):
             assert (known.question, known.answer) == (again.question, again.answer)

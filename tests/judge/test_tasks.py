@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from tl_dyck.judge import (
     methods,
     rank_correlations,
     score_table,
+    trained_cases,
 )
 from tl_dyck.judge.across import kendall, spearman
 from tl_dyck.judge.asked import partners, right_answers
@@ -38,7 +41,7 @@ from tl_dyck.judge.facts import head_facts
 from tl_dyck.judge.pose import every_string, generator_of
 from tl_dyck.judge.scores import ask
 from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
-from tl_dyck.judge.trained_cases import _drawn, two_circuits
+from tl_dyck.judge.trained_cases import _drawn, _train, two_circuits
 from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.language import DyckStringError
@@ -216,13 +219,24 @@ def hidden_units(model: Any, rows: torch.Tensor, hooks: Sequence[Any] = ()) -> l
     return found
 
 
-def both_pairs(name: str, **given: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+@cache
+def both_pairs(name: str, n_layers: int) -> tuple[Any, list[tuple[Any, Any]]]:
     """A task; a model and its mirror, as they are trained, and with what is heard hidden."""
-    found = []
+    found, trained = [], []
+
+    def once(model: Any, task: Any, generator: torch.Generator, *how: Any) -> Any:
+        if not trained:
+            trained[:] = _train(model, task, generator, *how), generator.get_state()
+        generator.set_state(trained[1])
+        return copy.deepcopy(trained[0])
+
     for hidden in (False, True):
         generator = generator_of(f"hidden-{name}", SEEDS.get(name, (1,))[0])
+        given = {"n_heads": 2, "n_layers": n_layers}
         task, config, share = _drawn(f"hidden-{name}", given, generator)
-        found.append(two_circuits(config, task, share, generator, 50, hidden=hidden))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trained_cases, "_train", once)
+            found.append(two_circuits(config, task, share, generator, 50, hidden=hidden))
     return task, found
 
 
@@ -233,7 +247,7 @@ def both_pairs(name: str, **given: Any) -> tuple[Any, list[tuple[Any, Any]]]:
 def test_what_is_hidden_changes_no_logit_and_no_fact_and_gives_every_head_a_direct_path(
     name: str, n_layers: int
 ) -> None:
-    task, (plain, hidden) = both_pairs(name, n_heads=2, n_layers=n_layers)
+    task, (plain, hidden) = both_pairs(name, n_layers)
     for before, after in zip(plain, hidden, strict=True):
         worlds = [every_string(model, task, name) for model in (before, after)]
         torch.testing.assert_close(worlds[1].logits, worlds[0].logits, rtol=1e-9, atol=1e-9)
@@ -266,7 +280,7 @@ def test_what_is_hidden_changes_no_logit_and_no_fact_and_gives_every_head_a_dire
 
 
 def test_units_that_are_shut_never_open_whichever_string_heads_put_out() -> None:
-    task, (plain, hidden) = both_pairs("sign", n_heads=2, n_layers=2)
+    task, (plain, hidden) = both_pairs("sign", 2)
     model, n_units = hidden[0], plain[0].cfg.d_mlp
     rows = torch.tensor([[task.language.bos_token, *each] for each in strings("sign")])
     _, other = model.run_with_cache(partners(task, rows))

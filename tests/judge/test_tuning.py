@@ -130,7 +130,7 @@ def test_the_best_of_many_guesses_is_a_guess_again_on_other_cases() -> None:
     """Who could tune on what he is judged by would keep what luck gave him; so nobody can."""
     tuned = tune_methods({"m": (drawn, {"number": range(16)})}, CASES[:2], trials=16)
     best = float(tuned.trials["auroc"].max())
-    others = [(kind, seed) for kind in ("uniform", "balanced") for seed in range(10, 14)]
+    others = [(kind, seed) for kind in ("uniform", "balanced") for seed in (3, 4)]
     again = judge_method(tuned.methods["m"], others)["auroc"].mean()
     assert best > 0.7 > again + 0.1
 

@@ -14,8 +14,8 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,6 +37,7 @@ from tl_dyck.runs import experiments
 from tl_dyck.runs.results import FailedRunsError, load_runs
 from tl_dyck.studies import Study
 from tl_dyck.studies.reproduction import Reproduction, papers
+from tl_dyck.training import train
 
 SOURCES = {
     ".".join(path.relative_to(root.parent).with_suffix("").parts): path
@@ -62,33 +63,25 @@ def calls_of_command() -> set[str]:
     return found
 
 
-def literals() -> Iterator[tuple[str, str]]:
-    """Every text in our code that is no docstring; what is filled in is a space."""
+@cache
+def literals() -> list[tuple[str, str]]:
+    """Every text in our code that is no docstring, and its module; what is filled in is a space."""
+    found = []
     for module, path in SOURCES.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        said = {
-            id(node.body[0].value)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
-            and node.body
-            and isinstance(node.body[0], ast.Expr)
-        }
-        inside = {
-            id(part)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.JoinedStr)
-            for part in node.values
-        }
-        for node in ast.walk(tree):
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        inside: set[int] = set()
+        for node in nodes:
             if isinstance(node, ast.JoinedStr):
+                inside |= {id(part) for part in node.values}
                 parts = (getattr(part, "value", " ") for part in node.values)
-                yield module, "".join(part if isinstance(part, str) else "{}" for part in parts)
-            elif (
-                isinstance(node, ast.Constant)
-                and isinstance(node.value, str)
-                and id(node) not in said | inside
-            ):
-                yield module, node.value
+                text = "".join(part if isinstance(part, str) else "{}" for part in parts)
+                found.append((module, text))
+            elif isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef):
+                if node.body and isinstance(node.body[0], ast.Expr):
+                    inside.add(id(node.body[0].value))
+            elif isinstance(getattr(node, "value", None), str) and id(node) not in inside:
+                found.append((module, node.value))  # a constant, walked behind what it is in
+    return found
 
 
 # --- what prints each -----------------------------------------------------------------------------
@@ -248,7 +241,11 @@ def test_of_a_private_judgement_there_is_none(place: Path, suite: Suite) -> None
     assert "somebody" in page.read_text(encoding="utf-8")
 
 
-def test_of_training(place: Path, heard: Heard) -> None:
+def test_of_training(place: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_two_steps(*given: Any, options: Any, **how: Any) -> Any:
+        return train(*given, options=replace(options, steps=2), **how)
+
+    monkeypatch.setattr("tl_dyck.training.train", in_two_steps)
     trained = call("train minimal-onehot --steps 2 --out 'some models'")
     assert trained.exit_code == 0, trained.output
     lines = on_screen(trained.output) + on_screen(call("models --task dyck-1").output)

@@ -3,8 +3,9 @@
 Disabling a head of layer l changes what that layer's attention adds to the residual stream by
 ``(z' − z) W_O[head]``, and nothing before it. Several heads are stacked along the batch. Models of
 the usual shape are run from there on by `LeanTail`, if that gives the same logits for the intact
-model; others once more from their tokens, which keeps padding masks, positions and whatever else
-reads tokens as they are.
+model; ours, with one head replaced, from that layer on, bit by bit as if from their tokens; others
+once more from their tokens, which keeps padding masks, positions and whatever else reads tokens as
+they are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tl_dyck.models.lean import LeanTail
+from tl_dyck.models.transformer import DyckTransformer
+from tl_dyck.reading.decoder import hooked_at
 
 #: What attention adds to the residual stream, where a TransformerBridge shows it: its attention
 #: modules return more than that.
@@ -49,14 +52,33 @@ class Replay:
             ValueError: uniform patterns of a TransformerBridge.
         """
         self.model, self.tokens = model, tokens
-        names = ["attn.hook_z", *(["hook_resid_pre", "hook_attn_out"] if lean else [])]
+        # what comes into a layer comes again if no hook changes it, and no padding is to be masked
+        self._again = (
+            lean is None
+            and type(model) is DyckTransformer
+            and model.tokenizer.padding_side == "right"
+            and hooked_at(model) is None
+        )
+        more = ["hook_resid_pre", *(["hook_attn_out"] if lean else [])]
+        names = ["attn.hook_z", *(more if lean or self._again else [])]
         kept: dict[str, Tensor] = {}
         hooks = [
             _keep(kept, f"blocks.{layer}.{name}")
             for layer in range(model.cfg.n_layers)
             for name in names
         ]
-        self.logits: Tensor = model.run_with_hooks(tokens, return_type="logits", fwd_hooks=hooks)
+        handles = [
+            block.attn.register_forward_hook(lambda module, given, out: self._attended.append(out))
+            for block in (model.blocks if self._again else ())
+        ]
+        self._attended: list[Tensor] = []  # before a norm behind it
+        try:
+            self.logits: Tensor = model.run_with_hooks(
+                tokens, return_type="logits", fwd_hooks=hooks
+            )
+        finally:
+            for handle in handles:
+                handle.remove()
         self.z, self._resid_pre, self._attn_out = (
             [kept[f"blocks.{layer}.{name}"] for layer in range(model.cfg.n_layers)]
             if name in names
@@ -113,6 +135,13 @@ class Replay:
             logits: Tensor = self._lean.run(layer, before, attn_out)
             short: Tensor = logits.unflatten(0, (n, len(self.tokens)))
             return short
+        if self._again and n == 1:
+            attn = self.model.blocks[layer].attn
+            attn.forward = lambda **given: self._attended[layer] + more
+            try:
+                return self.model(self._resid_pre[layer], start_at_layer=layer)[None]  # type: ignore[no-any-return]
+            finally:
+                del attn.forward
         hooks, handles = [], []
         if self._by_hooks:
             hooks.append((_PROJECTED.format(layer), lambda out, hook: out + more))

@@ -337,22 +337,23 @@ _ABSENT = object()
 
 def _attributes(owner: Any, names: tuple[str, ...] | None = None) -> _Watched:
     """The attributes of a class or module; of those names, or all that there are."""
-
-    def part(name: str) -> Any:
-        # NumPy and torch load parts of themselves when they are asked for: that is no change
-        return sys.modules.get(f"{owner.__name__}.{name}", _ABSENT)
+    parts = [(name, f"{owner.__name__}.{name}") for name in names or ()]
 
     def get() -> dict[str, Any]:
-        found = vars(owner)
+        found, loaded = vars(owner), sys.modules
         if names is None:
             return dict(found)
-        values = {name: found.get(name, _ABSENT) for name in names}
-        return {name: _ABSENT if x is part(name) else x for name, x in values.items()}
+        # NumPy and torch load parts of themselves when they are asked for: that is no change
+        return {
+            name: _ABSENT if (x := found.get(name, _ABSENT)) is loaded.get(part, _ABSENT) else x
+            for name, part in parts
+        }
 
     def put_back(was: Mapping[str, Any]) -> None:
         for name in {*get()} | {*was}:
             now, before = vars(owner).get(name, _ABSENT), was.get(name, _ABSENT)
-            before = part(name) if before is _ABSENT else before
+            if before is _ABSENT:
+                before = sys.modules.get(f"{owner.__name__}.{name}", _ABSENT)
             if before is _ABSENT and now is not _ABSENT:
                 delattr(owner, name)
             elif now is not before:
