@@ -119,7 +119,7 @@ def _looked(
     y = x @ w[f"W_{name}"][head] + w[f"b_{name}"][head]
     if c.qk_norm:
         y = y / np.sqrt((y**2).mean() + LONG(c.eps)) * w[f"{name.lower()}_norm_w"]
-    if c.positions != "rotary":
+    if "rotary_cos" not in w:
         return y
     turned = y * w["rotary_cos"][position]
     for i in range(len(y)):
@@ -254,6 +254,7 @@ PROVABLE = [each for each in READOUTS if each.get("act_fn") in check_layer.ACTIV
 BEYOND: list[dict[str, Any]] = [
     {"positions": "rotary"},
     {"positions": "rotary", "d_head": 4, "ln1": "lnpre"},
+    {"positions": "standard+rotary", "ln1": "ln", "act_fn": "relu"},
     {"positions": "alibi", "act_fn": "relu"},
     {"positions": "shortformer", "ln1": "ln"},
     {"qk_norm": True},
