@@ -248,8 +248,6 @@ READOUTS: list[dict[str, Any]] = [
     {"act_fn": "gelu_new", "ln1": "ln", "ln2": "ln", "ln_final": "ln"},
     {"act_fn": "silu", "ln_final": "lnpre"},
 ]
-#: Those of a plain decoder that have proofs.
-PROVABLE = [each for each in READOUTS if each.get("act_fn") in check_layer.ACTIVATIONS]
 #: Beyond a plain decoder: each part alone, and together.
 BEYOND: list[dict[str, Any]] = [
     {"positions": "rotary"},
@@ -266,6 +264,14 @@ BEYOND: list[dict[str, Any]] = [
     {"score_cap": 2.0, "positions": "alibi", "qk_norm": True},
 ]
 READOUTS += BEYOND
+#: Those that have proofs.
+PROVABLE = [
+    each
+    for each in READOUTS
+    if each.get("act_fn") in check_layer.ACTIVATIONS
+    and each.get("positions", "standard") in check_layer.POSITIONS
+    and "score_cap" not in each
+]
 
 STATES = ["none", "position", "depth", "position+depth"]
 

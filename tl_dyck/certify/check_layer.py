@@ -204,8 +204,7 @@ class OneLayer:
         x = self.r
         if self.c["ln1"]:
             x = dot("sd,de->se", x, centre(x.mid.shape[1]))
-            square = dot("sd,sd->s", x, x) * inverse(Enclosure(float(x.mid.shape[1])))
-            x = x * inverse(root(square + Enclosure(self.c["eps"])))[:, None]
+            x = self.normed(x[:, None])[:, 0]
             x = x * w["ln1_w"] + w["ln1_b"] if self.c["ln1"] == "ln" else x
         q, k, self.v = (dot("sd,nde->sne", x, w[f"W_{y}"]) + w[f"b_{y}"] for y in "QKV")
         q, self.k = self.placed(q, "q", positions), self.placed(k, "k", positions)
@@ -213,13 +212,15 @@ class OneLayer:
         self.q = q * inverse(Enclosure(self.c["attn_scale"]))
         self.rays = None
 
+    def normed(self, x):
+        """x / √(mean x² + eps), over the last of three axes."""
+        square = dot("sne,sne->sn", x, x) * inverse(Enclosure(float(x.mid.shape[2])))
+        return x * inverse(root(square + Enclosure(self.c["eps"])))[:, :, None]
+
     def placed(self, x, name, positions):
         """Queries or keys, ``[S, n, e]``, divided by their root mean square, and turned."""
         w, n = self.w, x.mid.shape[2]
-        if self.c["qk_norm"]:
-            square = dot("sne,sne->sn", x, x) * inverse(Enclosure(float(n)))
-            x = x * inverse(root(square + Enclosure(self.c["eps"])))[:, :, None]
-            x = x * w[f"{name}_norm_w"]
+        x = self.normed(x) * w[f"{name}_norm_w"] if self.c["qk_norm"] else x
         if "rotary_cos" in w:
             # each of a pair of neighbours has the other's sine, with its sign; the last of an odd
             # number stays itself

@@ -197,6 +197,8 @@ def test_every_stage_holds_what_it_is_on_every_string(drawn):
                 value = function(torch.from_numpy(scale * true)).numpy()
                 assert holds(group.activated(p), o, value)
         made.net.c["act_fn"] = drawn[0].fields.get("act_fn")
+        back = Affine(x.slope[:, ::-1], x.rest[:, ::-1])
+        assert holds(group.product(x, back), o, true * true[:, ::-1])
 
 
 #: The curves, for mpmath.
