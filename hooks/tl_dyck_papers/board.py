@@ -1,8 +1,8 @@
 """Four adders of others, written down from how their authors describe them.
 
-All have one layer. Digit d is (c - e d² / 2, ± d, …) and the unembedding is the same table, so logits
-are a parabola in d. The first coordinate is almost the same for all digits: queries and keys hang on
-their places alone, and rotary positions turn a query to the places of the digits that are added.
+All have one layer. Digit d is (c - e d² / 2, ± d, …) and the unembedding is the same table, so
+logits are a parabola in d. The first coordinate is almost the same for all digits: queries and keys
+hang on their places alone, and rotary positions turn a query to the digits that are added.
 
 Knows: Wonderfall's (121 and 139 numbers: four heads see both digits, and those before, whole), and
 zcbtrak's (6; so do kswain98's and Lokimorty's: one head sees both digits, and a tenth of those

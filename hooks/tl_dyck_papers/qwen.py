@@ -72,24 +72,24 @@ def qwen(
     return runs, rnn
 
 
-def written_out(text: str) -> dict[str, Tensor]:
+def written_out(program: bytes) -> dict[str, Tensor]:
     """Weights that a program writes out: of the first dictionary of ``torch.tensor(numbers)``.
 
     Nothing of the program is run. What has no such dictionary has no weights.
     """
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Dict):
-            with_numbers = [
-                (key, each.args[0])
+    try:
+        nodes = [*ast.walk(ast.parse(program))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    for node in nodes:
+        if isinstance(node, ast.Dict) and node.keys:
+            numbers = {
+                ast.unparse(key).strip("'"): each.args[0]
                 for key, each in zip(node.keys, node.values, strict=True)
-                if isinstance(each, ast.Call) and ast.unparse(each.func) == "torch.tensor"
-            ]
-            if with_numbers and len(with_numbers) == len(node.keys):
-                return {
-                    str(ast.literal_eval(key)): torch.tensor(ast.literal_eval(numbers))
-                    for key, numbers in with_numbers
-                    if key is not None
-                }
+                if key and isinstance(each, ast.Call) and ast.unparse(each.func) == "torch.tensor"
+            }
+            if len(numbers) == len(node.keys):
+                return {name: torch.tensor(ast.literal_eval(x)) for name, x in numbers.items()}
     return {}
 
 
@@ -97,7 +97,8 @@ def as_qwen(saved: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor | None]
     """Adders that tie K = V and O = Qᵀ, by Hugging Face's names; and what is added by place.
 
     Of one kind digits lie on an arc, A (cos, sin)(start + digit stride), and a third coordinate is
-    sin(place / 10,000); norms, and the MLP's last matrix, may be tied, too.
+    sin(place / 10,000); norms, and the MLP's last matrix, may be tied, too. Of the other
+    ("embedding.weight") a table is written out.
     """
     added = None
     if "tok_embed.arc_A" in saved:
@@ -106,26 +107,26 @@ def as_qwen(saved: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor | None]
         table = torch.stack([size * angles.cos(), size * angles.sin(), torch.zeros(10)], 1)
         added = torch.zeros(_LONGEST, 3)
         added[:, 2] = torch.sin(torch.arange(_LONGEST) * math.exp(-math.log(1e4)))
-        names = "q_proj k_proj ln1 ln2 ln_f gate_proj up_proj down_proj"
+        names = "q_proj k_proj ln1 ln2 ln_f gate_proj up_proj down_proj q_norm k_norm"
     else:
         table = saved["embedding.weight"]
-        names = "W_q W_kv norm1 norm2 norm_final W_gate W_up W_down"
-    q, k, ln1, ln2, ln_f, gate, up, down = (saved.get(f"{each}.weight") for each in names.split())
-    assert q is not None and k is not None and ln1 is not None and gate is not None
-    q_norm = saved["q_norm.weight"]
+        names = "W_q W_kv norm1 norm2 norm_final W_gate W_up W_down q_norm k_norm"
+    w = dict(zip("qk12fgudQK", (f"{each}.weight" for each in names.split()), strict=True))
+    ties = {"2": saved[w["1"]], "d": saved[w["g"]].T, "K": saved[w["Q"]]}
+    of = {each: saved[name] if name in saved else ties[each] for each, name in w.items()}
     halves = [0, 2, 1, 3]  # pairs of neighbours are turned here; there i and i + 2
     weights = {
-        "self_attn.q_proj": q[halves],
-        "self_attn.k_proj": k[halves],
-        "self_attn.v_proj": k,
-        "self_attn.o_proj": q.T,
-        "self_attn.q_norm": q_norm[halves],
-        "self_attn.k_norm": saved.get("k_norm.weight", q_norm)[halves],
-        "input_layernorm": ln1,
-        "post_attention_layernorm": ln1 if ln2 is None else ln2,
-        "mlp.gate_proj": gate,
-        "mlp.up_proj": up,
-        "mlp.down_proj": gate.T if down is None else down,
+        "self_attn.q_proj": of["q"][halves],
+        "self_attn.k_proj": of["k"][halves],
+        "self_attn.v_proj": of["k"],
+        "self_attn.o_proj": of["q"].T,
+        "self_attn.q_norm": of["Q"][halves],
+        "self_attn.k_norm": of["K"][halves],
+        "input_layernorm": of["1"],
+        "post_attention_layernorm": of["2"],
+        "mlp.gate_proj": of["g"],
+        "mlp.up_proj": of["u"],
+        "mlp.down_proj": of["d"],
     }
     named = {f"{LAYER}.{name}.weight": each.contiguous() for name, each in weights.items()}
-    return {"model.embed_tokens.weight": table, "model.norm.weight": ln_f, **named}, added
+    return {"model.embed_tokens.weight": table, "model.norm.weight": of["f"], **named}, added

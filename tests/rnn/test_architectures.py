@@ -26,7 +26,6 @@ from tl_dyck.certify.check_language import ProofError
 from tl_dyck.certify.check_model import need_plain, verdict
 from tl_dyck.certify.edit_proofs import prove_edits
 from tl_dyck.certify.language import certify_language
-from tl_dyck.certify.language_proofs import prove_language
 from tl_dyck.certify.proof import NoProofError
 from tl_dyck.models.hooked import installed
 from tl_dyck.rnn import (

@@ -213,7 +213,7 @@ class OneLayer:
         self.rays = None
 
     def normed(self, x):
-        """x / √(mean x² + eps), over the last of three axes."""
+        """X / √(mean x² + eps), over the last of three axes."""
         square = dot("sne,sne->sn", x, x) * inverse(Enclosure(float(x.mid.shape[2])))
         return x * inverse(root(square + Enclosure(self.c["eps"])))[:, :, None]
 
