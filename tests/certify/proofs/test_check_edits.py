@@ -172,6 +172,8 @@ def test_every_stage_holds_what_it_is_on_every_string(drawn):
     made = case(*drawn)
     for last in made.ends()[:3]:
         group, paths = PartBounds([made.part(last)]), [x for x in made.paths if x[-1] == last]
+        if not np.isfinite(group.e.size).all():  # scores so far apart that nothing need be known
+            continue
         o = made.outputs(paths)
         w_o = made.net.w["W_O"]
         moved = Enclosure(np.moveaxis(w_o.mid, 2, 0))
