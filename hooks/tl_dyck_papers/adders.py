@@ -33,6 +33,7 @@ from tl_dyck.kit.files import read_regular
 from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.tasks import AutomatonTask, addition_task
 from tl_dyck_papers.published import leave, options_of
+from tl_dyck_papers.qwen import as_qwen, qwen, written_out
 
 _DIGITS = 10
 _DRAWN = 100_000  # sums: ten times as many as the board draws
@@ -40,6 +41,10 @@ SYMBOLS = [*"0123456789+=", "<PAD>", "<EOS>"]
 """Tokens of the adders whose weights are products of two matrices, in their order."""
 
 _SAID = {
+    "submission_49p": "100 %",
+    "submission_58p_warlockee": "100 %",
+    "submission_62p_warlockee": "100 %",
+    "dimopep_140p": "100 %",
     "adder_456_s43": "100 %",
     "adder_311": "99.999 %",
     "adder_qwen_146": "99.98 % of 10,010 sums",
@@ -72,6 +77,11 @@ def read_adders(folder: Path) -> Iterator[Adder]:
         if file.suffix == ".npz":
             with np.load(io.BytesIO(read_regular(file)), allow_pickle=False) as saved:
                 yield _qwen(file.stem, {name: torch.tensor(saved[name]) for name in saved})
+        elif (
+            file.suffix == ".py"
+            and {"q_norm.weight"} <= (saved := written_out(read_regular(file))).keys()
+        ):
+            yield _qwen(file.stem, *as_qwen(saved), n_parameters=_size(saved))
         elif file.suffix == ".pt":
             data = io.BytesIO(read_regular(file))
             saved = torch.load(data, map_location="cpu", weights_only=True)
@@ -164,46 +174,26 @@ def low_rank(name: str, saved: dict[str, Tensor], options: dict[str, Any], digit
     task = addition_task(digits, ("a", "+", "b", "=", "s", "<EOS>"), symbols=SYMBOLS)
     # embedding and unembedding are one table
     tied = saved["token_emb.weight"].equal(saved["lm_head.weight"])
-    size = sum(each.numel() for each in saved.values())
+    size = _size(saved)
     size -= saved["lm_head.weight"].numel() if tied else 0
     runs = partial(low_rank_logits, weights)
     return Adder(name, size, runs, export_rnn(bridge), task)
 
 
-def _qwen(name: str, saved: dict[str, Tensor]) -> Adder:
-    """Qwen3's layer: rotary positions of base 3, norms of queries and keys, SwiGLU."""
-    import tempfile
-
-    import transformers
-    from transformer_lens.model_bridge import TransformerBridge
-
-    layer = "model.layers.0"
-    d_vocab, width = saved["model.embed_tokens.weight"].shape
-    d_head = len(saved[f"{layer}.self_attn.q_norm.weight"])
-    config = transformers.Qwen3Config(
-        vocab_size=d_vocab,
-        hidden_size=width,
-        intermediate_size=len(saved[f"{layer}.mlp.up_proj.weight"]),
-        num_hidden_layers=1,
-        num_attention_heads=len(saved[f"{layer}.self_attn.q_proj.weight"]) // d_head,
-        num_key_value_heads=len(saved[f"{layer}.self_attn.k_proj.weight"]) // d_head,
-        head_dim=d_head,
-        rms_norm_eps=1e-6,
-        max_position_embeddings=40,  # a sum has 35 tokens
-        tie_word_embeddings=True,
-        attention_bias=False,
-        rope_parameters={"rope_type": "default", "rope_theta": 3.0},
-    )
-    with torch.random.fork_rng(devices=[]):
-        model = transformers.Qwen3ForCausalLM(config).eval()
-    model.load_state_dict(saved | {"lm_head.weight": saved["model.embed_tokens.weight"]})
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        bridge = TransformerBridge.boot_transformers(folder, hf_model=model, device="cpu")
-        rnn = export_rnn(bridge)
-    size = sum(each.numel() for each in saved.values())
+def _qwen(
+    name: str,
+    saved: dict[str, Tensor],
+    added: Tensor | None = None,
+    n_parameters: int | None = None,
+) -> Adder:
+    """Of Qwen3's shape, with rotary positions of base 3."""
+    runs, rnn = qwen(saved, {"rope_type": "default", "rope_theta": 3.0}, added)
     task = addition_task(_DIGITS, "0a00b0s", least_first="abs")
-    return Adder(name, size, lambda tokens: model(tokens).logits, rnn, task)
+    return Adder(name, _size(saved) if n_parameters is None else n_parameters, runs, rnn, task)
+
+
+def _size(saved: dict[str, Tensor]) -> int:
+    return sum(each.numel() for each in saved.values())
 
 
 # --- what each says -------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from tl_dyck.rnn import RNNConfig, TwoLayerRNN, weight_shapes
 from tl_dyck.tasks import AutomatonTask, addition_task
 from tl_dyck_papers.adders import Adder, decide, table
+from tl_dyck_papers.board import of_others
 from tl_dyck_papers.published import leave
 
 _UNSEEN = 30.0
@@ -147,13 +148,13 @@ def _write_digits(w: Weights, base: int, digit: int, one: int, seen: int, answer
 
 
 def written(digits: int) -> list[Adder]:
-    """Both, with the numbers in them that are not 0."""
+    """Both, with the numbers in them that are not 0; and of ten digits those of others."""
     rotary, its_task = rotary_adder(digits)
     made = {
         "by hand, a score for each pair of places": (adder(digits, 10), addition_task(digits)),
         "by hand, rotary positions": (rotary, its_task),
     }
-    return [
+    ours = [
         Adder(
             name=name,
             # tables of sines are no weights
@@ -168,6 +169,7 @@ def written(digits: int) -> list[Adder]:
         )
         for name, (rnn, task) in made.items()
     ]
+    return ours + of_others() if digits == 10 else ours
 
 
 def main() -> None:

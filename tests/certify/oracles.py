@@ -125,7 +125,7 @@ def _looked(
     y = x @ w[f"W_{name}"][head] + w[f"b_{name}"][head]
     if c.qk_norm:
         y = y / np.sqrt((y**2).mean() + LONG(c.eps)) * w[f"{name.lower()}_norm_w"]
-    if c.positions != "rotary":
+    if "rotary_cos" not in w:
         return y
     turned = y * w["rotary_cos"][position]
     for i in range(len(y)):
@@ -255,12 +255,11 @@ READOUTS: list[dict[str, Any]] = [
     {"act_fn": "gelu_new", "ln1": "ln", "ln2": "ln", "ln_final": "ln"},
     {"act_fn": "silu", "ln_final": "lnpre"},
 ]
-#: Those of a plain decoder that have proofs.
-PROVABLE = [each for each in READOUTS if each.get("act_fn") in check_layer.ACTIVATIONS]
 #: Beyond a plain decoder: each part alone, and together.
 BEYOND: list[dict[str, Any]] = [
     {"positions": "rotary"},
     {"positions": "rotary", "d_head": 4, "ln1": "lnpre"},
+    {"positions": "standard+rotary", "ln1": "ln", "act_fn": "relu"},
     {"positions": "alibi", "act_fn": "relu"},
     {"positions": "shortformer", "ln1": "ln"},
     {"qk_norm": True},
@@ -272,6 +271,14 @@ BEYOND: list[dict[str, Any]] = [
     {"score_cap": 2.0, "positions": "alibi", "qk_norm": True},
 ]
 READOUTS += BEYOND
+#: Those that have proofs.
+PROVABLE = [
+    each
+    for each in READOUTS
+    if each.get("act_fn") in check_layer.ACTIVATIONS
+    and each.get("positions", "standard") in check_layer.POSITIONS
+    and "score_cap" not in each
+]
 
 STATES = ["none", "position", "depth", "position+depth"]
 

@@ -142,6 +142,71 @@ def test_an_adder_is_read_decided_and_shown(
     assert f"`{prompt}` gives `{said}`" in table
 
 
+def arcs(tied: bool) -> dict[str, torch.Tensor]:
+    """Weights of an adder whose digits lie on an arc, by its authors' names."""
+    draw = torch.Generator().manual_seed(int(tied))
+    shapes = {"q_proj": (4, 3), "k_proj": (4, 3), "gate_proj": (2, 3), "up_proj": (2, 3)}
+    shapes |= {"down_proj": (3, 2), "ln1": (3,), "ln2": (3,), "ln_f": (3,)}
+    shapes |= {"q_norm": (4,), "k_norm": (4,)}
+    for name in ("down_proj", "ln2", "k_norm") if tied else ():
+        del shapes[name]
+    saved = {f"{name}.weight": torch.randn(n, generator=draw) for name, n in shapes.items()}
+    arc = {"A": 3.0, "start": -0.4, "stride": 0.2}
+    return saved | {f"tok_embed.arc_{name}": torch.tensor(each) for name, each in arc.items()}
+
+
+def on_arcs(saved: dict[str, torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+    """What such an adder says, from its authors' description, in double precision."""
+    w = {name: each.double() for name, each in saved.items()}
+    places = torch.arange(tokens.shape[1]).double()
+    angles = w["tok_embed.arc_start"] + torch.arange(10) * w["tok_embed.arc_stride"]
+    table = w["tok_embed.arc_A"] * torch.stack([angles.cos(), angles.sin()], 1)
+
+    def normed(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x / ((x * x).mean(-1, keepdim=True) + 1e-6).sqrt() * w[f"{name}.weight"]
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        """Pairs of neighbours as complex numbers, by 1 and 3^-1/2 a place."""
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], 2, 2))
+        turns = torch.polar(torch.ones(len(places), 2).double(), places[:, None] / w["turn"])
+        return torch.view_as_real(pairs * turns).flatten(-2)
+
+    w["turn"] = torch.tensor([1.0, 3.0]).double().sqrt()
+    place = (places / 1e4).sin()[:, None].expand(*tokens.shape, 1)
+    x = torch.cat([table[tokens], place], -1)
+    y = normed(x, "ln1")
+    q, k = (y @ w[f"{name}_proj.weight"].T for name in "qk")
+    scores = turned(normed(q, "q_norm")) @ turned(
+        normed(k, "k_norm" if "k_norm.weight" in w else "q_norm")
+    ).transpose(1, 2)
+    seen = (scores / 2).masked_fill(places[:, None] < places, -torch.inf).softmax(-1)
+    x = x + seen @ k @ w["q_proj.weight"]
+    y = normed(x, "ln2" if "ln2.weight" in w else "ln1")
+    gate, up = (y @ w[f"{name}_proj.weight"].T for name in ("gate", "up"))
+    down = w.get("down_proj.weight", w["gate_proj.weight"].T)
+    x = x + (gate * gate.sigmoid() * up) @ down.T
+    return normed(x, "ln_f")[..., :2] @ table.T
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_in_a_text_are_read_and_nothing_of_it_is_run(tied: bool, tmp_path: Path) -> None:
+    saved = arcs(tied)
+    lines = [f'    "{name}": torch.tensor({each.tolist()}),' for name, each in saved.items()]
+    text = 'import torch\nopen("run", "w")\nOTHER = {"a": 1}\n_W = {\n' + "\n".join(lines) + "\n}\n"
+    (tmp_path / "mine_49p.py").write_text(text, encoding="utf-8")
+    for i, other in enumerate((b"x = 1", b"x = (", b"\xff\0", b"x = {'a': torch.tensor(1)}")):
+        (tmp_path / f"other_{i}.py").write_bytes(other)
+    (adder,) = adders.read_adders(tmp_path)
+    assert not Path("run").exists()
+    assert adder.n_parameters == sum(each.numel() for each in saved.values())
+    assert adder.n_parameters == (49 if tied else 62)
+    tokens = adder.task.sample(50, seed=0)[:, 1:]
+    true = on_arcs(saved, tokens)
+    with torch.no_grad():
+        assert torch.allclose(adder.rnn(tokens).double(), true, atol=1e-4)
+        assert torch.allclose(adder.runs(tokens).double(), true, atol=1e-4)
+
+
 def test_of_an_adder_that_is_right_a_proof_is_left(tmp_path: Path) -> None:
     rnn, task = by_hand.adder(1, 3), addition_task(1, base=3)
     right = adders.Adder("mine", 3, lambda tokens: rnn(tokens).float(), rnn, task)

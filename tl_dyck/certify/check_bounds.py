@@ -286,6 +286,16 @@ class PartBounds:
         rest = value + slope * Enclosure(-at) + Enclosure(0 * at, bend * moved**2 / 2 * GROW)
         return p.times(slope).plus(rest)
 
+    def product(self, x, y):
+        """Products of numbers: linear near where both are, and what they move by, multiplied."""
+        (low, high, _), (least, most, _) = self.range(x), self.range(y)
+        # in the middle, so that either moves by as little as can be
+        at, near = (low + high) / 2, (least + most) / 2
+        moved = np.maximum(high - at, at - low) * np.maximum(most - near, near - least)
+        # differences and their product are rounded: 3 u
+        rest = Enclosure(at) * Enclosure(-near) + Enclosure(0 * at, moved * GROW)
+        return (x.times(Enclosure(near)) + y.times(Enclosure(at))).plus(rest)
+
     def attended(self):
         """W_O o + b_O; of rays o' itself, [n, one head, n], stands for it."""
         w, n, parts = self.net.w, self.r.mid.shape[1], len(self.parts)
@@ -308,7 +318,12 @@ class PartBounds:
         if c["act_fn"]:
             y = self.divided(x, n * c["eps"]).times(wide) if c["ln2"] else x
             y = y.times(w["ln2_w"]).plus(w["ln2_b"]) if c["ln2"] == "ln" else y
-            y = self.activated(y.into(w["W_in"]).plus(w["b_in"]))
+            into = y.into(w["W_in"]).plus(w["b_in"])
+            if c["gated"]:
+                gate = self.activated(y.into(w["W_gate"]).plus(w["b_gate"]))
+                y = self.product(gate, into).plus(w["b_post"])
+            else:
+                y = self.activated(into)
             x = x + y.into(w["W_out"]).plus(w["b_out"])
         towards = dot("do,bko->bdk", w["W_U"], rows)
         bias = dot("o,bko->bk", w["b_U"], rows) + Enclosure(constants)

@@ -6,7 +6,9 @@ Copied with ``check_edits.py``, ``check_automaton.py`` or ``check_two_layers.py`
 of brackets, both or neither. After symbols that end with s' head h returns o_h = Σ E_hs v_hs / Z_h,
 Z_h = Σ E_hs, E_hs = exp(q_h(s')·k_hs) up to a common factor. Then W_O, LN_C (Eq. 7 of Wen et al.
 2023) or none, the residual or not, LN_C or none, an MLP (ReLU, GELU, its form with tanh, SiLU)
-behind a norm or none, a norm or none, the unembedding.
+behind a norm or none, a norm or none, the unembedding. Queries and keys may be divided by the root
+of their mean square, and turned by tables of their places; an MLP may be gated: the activation of
+x W_gate + b_gate, times x W_in + b_in, plus b_post.
 """
 
 import math
@@ -27,6 +29,9 @@ AXES |= {f"W_{x}": "nde" for x in "QKV"} | {f"b_{x}": "ne" for x in "QKV"}
 NORMS = ("ln1", "ln2", "ln_final")
 CONFIG = ("state", "act_fn", "ln_c", "ln_mid", "residual", "attn_scale", "eps", "n_types")
 CONFIG += ("max_depth", "bos_token", "n_ctx", "separator", *NORMS)
+# what a file says only if it is otherwise
+PLAIN = {"positions": "standard", "qk_norm": False, "gated": False}
+POSITIONS = ("standard", "rotary", "standard+rotary")
 # the least of each, and its types; 1e-300 for "positive", since a divisor of 0 bounds nothing
 NUMBERS = dict.fromkeys(("attn_scale", "ln_c", "ln_mid"), (1e-300, (int, float)))
 NUMBERS |= dict.fromkeys(("n_types", "max_depth", "n_ctx"), (1, (int,)))
@@ -149,12 +154,17 @@ class OneLayer:
     """A network of the kind above, checked."""
 
     def __init__(self, config, weights, tokens):
-        self.c, self.rows = config, {token: i for i, token in enumerate(tokens)}
+        self.c = config = PLAIN | config
+        self.rows = {token: i for i, token in enumerate(tokens)}
         axes = dict(AXES) | {"W_E": "tld" if config["max_depth"] else "td"}
         if "position" in config["state"]:
-            axes["W_pos"] = "pd"
+            axes |= {"W_pos": "pd"} if config["positions"] != "rotary" else {}
+            turned = config["positions"] != "standard"
+            axes |= {"rotary_cos": "pe", "rotary_sin": "pe"} if turned else {}
         if config["act_fn"]:
             axes |= {"W_in": "dh", "b_in": "h", "W_out": "hd", "b_out": "d"}
+            axes |= {"W_gate": "dh", "b_gate": "h", "b_post": "h"} if config["gated"] else {}
+        axes |= {"q_norm_w": "e", "k_norm_w": "e"} if config["qk_norm"] else {}
         for name in NORMS:
             # "lnpre" normalises without a scale and a bias of its own
             axes |= {f"{name}_w": "d", f"{name}_b": "d"} if config[name] == "ln" else {}
@@ -172,6 +182,8 @@ class OneLayer:
         known &= all(config[name] in (None, "ln", "lnpre") for name in NORMS)
         known &= config["act_fn"] in ACTIVATIONS and type(config["residual"]) is bool
         known &= depth == bool(config["n_types"]) == bool(config["max_depth"])
+        known &= config["positions"] in POSITIONS and type(config["qk_norm"]) is bool
+        known &= type(config["gated"]) is bool
         for name, (least, kinds) in NUMBERS.items():
             value = config[name]
             # `type`, not `isinstance`: True is an int to the latter
@@ -192,10 +204,27 @@ class OneLayer:
         x = self.r
         if self.c["ln1"]:
             x = dot("sd,de->se", x, centre(x.mid.shape[1]))
-            square = dot("sd,sd->s", x, x) * inverse(Enclosure(float(x.mid.shape[1])))
-            x = x * inverse(root(square + Enclosure(self.c["eps"])))[:, None]
+            x = self.normed(x[:, None])[:, 0]
             x = x * w["ln1_w"] + w["ln1_b"] if self.c["ln1"] == "ln" else x
-        q, self.k, self.v = (dot("sd,nde->sne", x, w[f"W_{y}"]) + w[f"b_{y}"] for y in "QKV")
+        q, k, self.v = (dot("sd,nde->sne", x, w[f"W_{y}"]) + w[f"b_{y}"] for y in "QKV")
+        q, self.k = self.placed(q, "q", positions), self.placed(k, "k", positions)
         # scores are q·k / attn_scale; dividing q once spares every pair
         self.q = q * inverse(Enclosure(self.c["attn_scale"]))
         self.rays = None
+
+    def normed(self, x):
+        """X / √(mean x² + eps), over the last of three axes."""
+        square = dot("sne,sne->sn", x, x) * inverse(Enclosure(float(x.mid.shape[2])))
+        return x * inverse(root(square + Enclosure(self.c["eps"])))[:, :, None]
+
+    def placed(self, x, name, positions):
+        """Queries or keys, ``[S, n, e]``, divided by their root mean square, and turned."""
+        w, n = self.w, x.mid.shape[2]
+        x = self.normed(x) * w[f"{name}_norm_w"] if self.c["qk_norm"] else x
+        if "rotary_cos" in w:
+            # each of a pair of neighbours has the other's sine, with its sign; the last of an odd
+            # number stays itself
+            other = np.minimum(np.arange(n) ^ 1, n - 1)
+            cos, sin = (w[f"rotary_{y}"][positions][:, None] for y in ("cos", "sin"))
+            x = x * cos + x[:, :, other] * sin
+        return x

@@ -20,6 +20,7 @@ if __package__:
         check_automaton,
         check_edits,
         check_language,
+        check_layer,
         check_two_layers,
     )
 else:  # copied out
@@ -27,6 +28,7 @@ else:  # copied out
     import check_automaton
     import check_edits
     import check_language
+    import check_layer
     import check_two_layers
 
 ProofError, need, line = check_language.ProofError, check_language.need, check_language.line
@@ -171,11 +173,12 @@ def compare_two_layers(facts, arrays, folder, other=None):
         need(same, f"{name} is not that of the model")
 
 
-def need_plain(theirs):
-    """Raise ProofError if an exported RNN has parts that proofs do not know."""
-    parts = {"positions": "standard", "qk_norm": False, "score_cap": None, "gated": False}
-    for name, plain in (parts | {"logit_cap": None, "parallel": False}).items():
-        need(theirs.get(name, plain) == plain, f"{name} is {theirs.get(name)!a:.40} in the model")
+def need_plain(theirs, config=()):
+    """Raise ProofError if an exported RNN has parts that a proof does not know."""
+    parts = check_layer.PLAIN | {"score_cap": None, "logit_cap": None, "parallel": False}
+    for name, plain in parts.items():
+        known = dict(config).get(name, plain)
+        need(theirs.get(name, plain) == known, f"{name} is {theirs.get(name)!a:.40} in the model")
 
 
 def compare_exported(facts, arrays, folder):
@@ -188,7 +191,7 @@ def compare_exported(facts, arrays, folder):
         named = theirs["d_vocab"] if theirs["d_vocab"] == theirs["d_vocab_out"] else 0
     theirs["texts"] = alphabet and [alphabet[token] for token in tokens]
     theirs["names_logits"] = facts.get("target", 0) < named
-    need_plain(theirs)
+    need_plain(theirs, facts["config"])
     mine = {**facts["config"], "texts": facts["texts"]}
     mine |= {"names_logits": facts["names_logits"]} if "names_logits" in facts else {}
     for name, value in mine.items():

@@ -106,6 +106,7 @@ class TwoLayers:
         self.has_depth = configs[0]["state"] == "depth"
         states = ["depth" if self.has_depth else "none", "none"]
         known = [each["state"] for each in configs] == states
+        known &= not any(layer.PLAIN.keys() & each.keys() for each in configs)
         counted = (k, depth) if self.has_depth else (None, None)
         known &= (configs[0]["n_types"], configs[0]["max_depth"]) == counted
         known &= [each["bos_token"] for each in configs] == [2 * k] * 2

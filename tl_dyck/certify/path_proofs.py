@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,7 @@ from tl_dyck.certify.check_bounds import (
     SameEnd,
     open_strings,
 )
-from tl_dyck.certify.check_layer import ACTIVATIONS, CONFIG, OneLayer
+from tl_dyck.certify.check_layer import ACTIVATIONS, CONFIG, PLAIN, POSITIONS, OneLayer
 from tl_dyck.certify.check_paths import PartWalks
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.balls import Array
@@ -39,13 +40,16 @@ Asked = tuple[Array, Array]
 """Rows of factors of logits, and a constant for each: what must be positive."""
 
 
-def refuse_others(config: RNNConfig, heads: float = HEADS) -> None:
+def refuse_others(
+    config: RNNConfig, heads: float = HEADS, known: Collection[str] = tuple(PLAIN)
+) -> None:
     """Refuse networks that the checker does not know, or of more heads than it can bound."""
     for name, value in config.beyond.items():
-        raise NoProofError(
-            f"{config.model_name} has {name}={value!r}, which the checker of proofs does not know; "
-            "such networks can be decided without a proof"
-        )
+        if name not in known or (name == "positions" and value not in POSITIONS):
+            raise NoProofError(
+                f"{config.model_name} has {name}={value!r}, which the checker of proofs does not "
+                "know; such networks can be decided without a proof"
+            )
     if config.n_heads > heads or config.act_fn not in ACTIVATIONS:
         known = ", ".join(filter(None, ACTIVATIONS))
         raise NoProofError(
@@ -66,7 +70,9 @@ def network_facts(config: RNNConfig, tokens: set[int]) -> dict[str, Any]:
     bos = set() if config.bos_token is None else {config.bos_token}
     options, read = config.to_dict(), sorted(tokens | bos)
     texts = config.alphabet and [config.alphabet[token] for token in read]
-    return {"config": {name: options[name] for name in CONFIG}, "tokens": read, "texts": texts}
+    known = {name: options[name] for name in CONFIG}
+    known |= {name: options[name] for name in PLAIN if options[name] != PLAIN[name]}
+    return {"config": known, "tokens": read, "texts": texts}
 
 
 def float32_where_exact(weight: Array) -> Array:

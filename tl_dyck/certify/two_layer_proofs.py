@@ -81,7 +81,7 @@ def _layers(
     except UnsupportedModelError as error:
         raise NoProofError(f"it has no proof with two layers: {error}") from None
     for i, layer in enumerate(layers):
-        refuse_others(layer.config)
+        refuse_others(layer.config, known=())
         config: dict[str, Any] = {name: layer.config.to_dict()[name] for name in CONFIG}
         if config["bos_token"] != language.bos_token:
             raise NoProofError("proofs are of models whose strings start with BOS")

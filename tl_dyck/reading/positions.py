@@ -18,7 +18,8 @@ class PositionScheme:
     """What positions do to a score; weights are tables by position, or by distance.
 
     Attributes:
-        name: TransformerLens' name of it, the value of ``cfg.positional_embedding_type``.
+        name: TransformerLens' name of it, the value of ``cfg.positional_embedding_type``; it has
+            none for "standard+rotary".
         weights: their names, each with its sizes by the names that `RNNConfig` has for them.
         in_stream: whether ``W_pos`` is added to the embedding, so that values have it as well.
         in_attended: whether ``W_pos`` is added to what queries and keys are made of, behind the
@@ -45,6 +46,9 @@ POSITIONS: dict[str, PositionScheme] = {
         PositionScheme(name="standard", weights=_TABLE, in_stream=True),
         PositionScheme(name="shortformer", weights=_TABLE, in_attended=True),
         PositionScheme(name="rotary", weights=_TURNS, turns=True),
+        PositionScheme(
+            name="standard+rotary", weights={**_TABLE, **_TURNS}, in_stream=True, turns=True
+        ),
         PositionScheme(name="alibi", weights={"W_near": ("n_ctx", "n_heads")}, by_distance=True),
     )
 }

@@ -323,6 +323,9 @@ IN_LAYER = {
         GELU, config(act_fn="tanh"), then="not proved: unreadable (KeyError)"
     ),
     "type(config['residual']) is bool": Tampered(EDITS, config(residual=1)),
+    "config['positions'] in": Tampered(EDITS, config(positions="none")),
+    "type(config['qk_norm']) is bool": Tampered(EDITS, config(qk_norm=0)),
+    "type(config['gated']) is bool": Tampered(EDITS, config(gated=0)),
     "depth == bool": Tampered(EDITS, all_of(config(state="depth", max_depth=1), deep(2))),
     "value is None or": Tampered(EDITS, config(attn_scale=1e10)),
     "bos is None or bos >= brackets": Tampered(
@@ -357,6 +360,7 @@ IN_TWO_LAYERS = {
     "[each['state'] for each in configs]": Tampered(
         TWO, all_of(config(0, state="position"), second("0.W_pos", (3, 2)))
     ),
+    "not any((layer.PLAIN": Tampered(TWO, config(1, gated=False)),
     "(configs[0]['n_types']": Tampered(
         small(too_large.two_layers, 3),
         all_of(config(0, state="depth", n_types=1, max_depth=2), second("0.W_E", (3, 3, 2))),

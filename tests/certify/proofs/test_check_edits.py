@@ -172,6 +172,8 @@ def test_every_stage_holds_what_it_is_on_every_string(drawn):
     made = case(*drawn)
     for last in made.ends()[:3]:
         group, paths = PartBounds([made.part(last)]), [x for x in made.paths if x[-1] == last]
+        if not np.isfinite(group.e.size).all():  # scores so far apart that nothing need be known
+            continue
         o = made.outputs(paths)
         w_o = made.net.w["W_O"]
         moved = Enclosure(np.moveaxis(w_o.mid, 2, 0))
@@ -197,6 +199,8 @@ def test_every_stage_holds_what_it_is_on_every_string(drawn):
                 value = function(torch.from_numpy(scale * true)).numpy()
                 assert holds(group.activated(p), o, value)
         made.net.c["act_fn"] = drawn[0].fields.get("act_fn")
+        back = Affine(x.slope[:, ::-1], x.rest[:, ::-1])
+        assert holds(group.product(x, back), o, true * true[:, ::-1])
 
 
 #: The curves, for mpmath.

@@ -323,6 +323,15 @@ def test_hostile_words_are_refused_as_such(
         check_two_layers.check(facts | change, arrays)
 
 
+def test_layers_are_those_of_plain_decoders(little: tuple[Path, Path]) -> None:
+    """What proofs of one layer know besides, norms of queries or gates, is none of theirs."""
+    facts, arrays = read(little[0])
+    for more in ({"qk_norm": True}, {"gated": False}, {"positions": "rotary"}):
+        config = [facts["config"][0], facts["config"][1] | more]
+        with pytest.raises(ProofError, match="layers are of another kind"):
+            check_two_layers.check(facts | {"config": config}, arrays)
+
+
 def test_a_leaf_must_hold_of_one_that_may_win(little: tuple[Path, Path]) -> None:
     facts, arrays = read(little[0])
     nodes, bias = arrays["trees"].copy(), arrays["1.b_U"].copy()
