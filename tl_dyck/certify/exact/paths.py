@@ -182,23 +182,23 @@ def least_to_go(graph: StringGraph, bundles: Array) -> Array:
         graph.deadline.check_clock()
         through = to_go.take(target, axis=0)
         through += bundles.take(bundle, axis=0)
-        to_go[nodes] = _of_each(through, most, np.minimum)
+        to_go[nodes] = _least_of_each(through, most)
     return to_go
 
 
-def _least_of_bundles(graph: StringGraph, costs: Array, extreme: np.ufunc = np.minimum) -> Array:
-    """The least (or greatest) cost of each bundle's emissions, [bundles, B]."""
+def _least_of_bundles(graph: StringGraph, costs: Array) -> Array:
+    """The least cost of each bundle's emissions, [bundles, B]."""
     bundles = np.empty((graph.n_bundles, costs.shape[1]))
     for which, emissions, most in graph.bundle_sides:
-        bundles[which] = _of_each(costs.take(emissions, axis=0), most, extreme)
+        bundles[which] = _least_of_each(costs.take(emissions, axis=0), most)
     return bundles
 
 
-def _of_each(offered: Array, most: int, extreme: np.ufunc) -> Array:
-    """The extreme of every `most` rows; not by `reduceat`, which walks each column by itself."""
+def _least_of_each(offered: Array, most: int) -> Array:
+    """The least of `most` numbers side by side; not by `reduceat`, which walks columns one by one."""
     if most == 1:
         return offered
-    reduced: Array = extreme.reduce(offered.reshape(-1, most, offered.shape[1]), axis=1)
+    reduced: Array = np.minimum.reduce(offered.reshape(most, -1, offered.shape[1]), axis=0)
     return reduced
 
 
