@@ -24,8 +24,6 @@ _ROUNDS = 2
 """So often an end is looked for from a better value, at most,"""
 _LOOSE = 0.1
 """as long as it may gain this share of the range."""
-_BOXED = 2
-"""A box is looked at first where it takes this many times fewer ranges."""
 
 
 @final
@@ -47,6 +45,7 @@ class Region:
         low: [I, H] lower bounds of the denominators.
         high: [I, H] upper bounds.
         total_high: [I, H] upper bounds of Σ E.
+        quick: whether signs are looked for in a box alone.
     """
 
     attention: AttentionWeights
@@ -58,6 +57,7 @@ class Region:
     low: Array
     high: Array
     total_high: Array
+    quick: bool = False
 
     @classmethod
     def build(
@@ -214,7 +214,8 @@ class Region:
         Args:
             directions: D.
             offsets: [I, K] or [1, K]: only the sign of Σ_h D^h · o^h + offset matters. Where it is
-                seen in a box around o, bounds are those of the box; None for the best bounds.
+                seen in a box around o, bounds are those of the box, and of all if the region is
+                `quick`; None for the best bounds. With offsets D is [1, K, H, width].
 
         Returns:
             low and high, [I, K].
@@ -226,11 +227,10 @@ class Region:
         shape = len(self.items), directions.shape[1]
         low, high = np.zeros((2, *shape))
         wanted = np.ones(shape, dtype=bool)
-        shared = directions.shape[0] == 1
-        # shape[1] is K, directions.shape[3] the width: so many axes are
-        # asked instead of K directions
-        if offsets is not None and shared and self.unit and shape[1] > _BOXED * directions.shape[3]:
+        if offsets is not None:
             low, high = self._boxed(directions[0])
+            if self.quick:
+                return low, high
             # a box that shows the sign says enough: `Mlp` asks for the
             # sign of pre-activations alone
             wanted = ~((low + offsets >= 0) | (high + offsets <= 0))

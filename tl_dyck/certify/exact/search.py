@@ -12,6 +12,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -21,6 +22,7 @@ from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.balls import Array, Ball, BoolArray, IntArray
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
 from tl_dyck.certify.exact.incumbent import Incumbent
+from tl_dyck.certify.exact.mlp import by_signs
 from tl_dyck.certify.exact.parts import Part, centres, improve, union
 from tl_dyck.certify.exact.paths import (
     count_paths,
@@ -258,10 +260,14 @@ class Search:
         if len(sound):
             for chosen, viewed in region.take(sound).views():
                 if len(chosen):
-                    self._bound([parts[i] for i in sound[chosen]], viewed)
+                    quick = replace(viewed, quick=by_signs(self.network))
+                    self._bound([parts[i] for i in sound[chosen]], quick)
 
     def _bound(self, parts: list[Part], region: Region) -> None:
-        """Bound parts with linear bounds of the readout; list or split the unresolved ones."""
+        """Bound parts with linear bounds of the readout; list or split the unresolved ones.
+
+        Of a quick region they are bounded once more instead.
+        """
         readout = Readout(self.network, region, self._residual(region.items))
         rivals, mine = union([part.rivals for part in parts])
         among = self.unembedding.take(rivals)
@@ -286,13 +292,15 @@ class Search:
             if 2 * counts[lost].sum() > counts.sum() or self.work.enough(parts, self.open):
                 break  # what else there is does not help: most strings are to be split
             order, some = order[~np.isin(order, asked)], MANY
-        divided = []
+        divided, again = [], []
         for index, part in enumerate(parts):
             if part.bound >= self.threshold():
                 self._close(part.bound)
                 self.work.useful = True
             elif self.finished:
                 self._keep(part)
+            elif region.quick:
+                again.append(index)
             else:
                 self._narrow(part, rivals[mine[index]], values[index, mine[index]])
                 whole = np.isin(part.rivals, rivals[asked]).all()
@@ -301,6 +309,9 @@ class Search:
                 if not (whole and self._list(least, index, threshold, part)):
                     divided.append(index)
         self._split(parts, region, divided)
+        if again:
+            region = replace(region.take(np.array(again)), quick=False)
+            self._bound([parts[index] for index in again], region)
 
     def _raise(
         self,
