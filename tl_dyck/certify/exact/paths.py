@@ -173,6 +173,20 @@ def extremes(
     return both[: symbols.shape[1]], -both[symbols.shape[1] :]
 
 
+def least_costs(graph: StringGraph, symbols: Array, allowed: BoolArray) -> Array:
+    """The least cost of any string, [B], of some costs of symbols, [S, B].
+
+    Args:
+        graph: the strings.
+        symbols: [S, B].
+        allowed: [E, B] which emissions may be used, also as a string's last.
+    """
+    costs = _emission_sums(graph, np.concatenate([symbols, np.zeros((1, symbols.shape[1]))]))
+    np.copyto(costs, np.inf, where=~allowed)
+    least: Array = least_to_go(graph, _least_of_bundles(graph, costs))[graph.root]
+    return least
+
+
 def least_to_go(graph: StringGraph, bundles: Array) -> Array:
     """[nodes, B]: to_go[v] = min over v → w of (its bundle's cost + to_go[w]), last level first."""
     to_go = np.empty((graph.n_nodes, bundles.shape[1]))
