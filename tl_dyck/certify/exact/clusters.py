@@ -1,8 +1,8 @@
 """Ranges of a head's outputs for groups whose last symbols differ little, some groups at once.
 
-Knows: that weights between the least and the greatest of some groups' bound them all. Synonyms at
-the end of a sentence make nine groups of nearly the same weights; ranges of each alone take nine
-times as long, and are seldom needed.
+Knows: that the least and the greatest of some groups' weights bound them all. Eight synonyms of a
+sentence's last word make nine groups of nearly the same weights; ranges of each alone take nine
+times as long, and are seldom needed (`benchmarks/bench_certify.py`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def shared_ranges(
     """Bounds of D · o for each of some directions, and all items.
 
     An item's weights may be divided by any number, here the middle of its denominators: E. With
-    t = D · o at some centre, D · o - t is Σ E (D · x - t) / Σ E, and each term lies between those of
-    the least and of the greatest E of the items of a cluster.
+    t = D · o at some centre, D · o - t is Σ E (D · x - t) / Σ E, and each term lies between those
+    of the least and of the greatest E of the items of a cluster.
 
     Args:
         attention: the weights.

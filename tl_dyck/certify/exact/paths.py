@@ -209,7 +209,7 @@ def _least_of_bundles(graph: StringGraph, costs: Array) -> Array:
 
 
 def _least_of_each(offered: Array, most: int) -> Array:
-    """The least of `most` numbers side by side; not by `reduceat`, which walks columns one by one."""
+    """The least of `most` numbers side by side; not by `reduceat`: it walks columns one by one."""
     if most == 1:
         return offered
     reduced: Array = np.minimum.reduce(offered.reshape(most, -1, offered.shape[1]), axis=0)

@@ -273,7 +273,7 @@ class Region:
         return low, high
 
     def _along(self, head: int, axes: Array) -> Array:
-        """Ranges of a head's outputs along axes, [2, I, axes]; a quick region's of some together."""
+        """Ranges of a head's outputs along axes, [2, I, axes]; if quick, of some items together."""
         if self.quick:
             centre, low, high = self.centre[:, head], self.low[:, head], self.high[:, head]
             return shared_ranges(

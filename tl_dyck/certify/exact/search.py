@@ -23,7 +23,7 @@ from tl_dyck.certify.exact.balls import Array, Ball, BoolArray, IntArray
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
 from tl_dyck.certify.exact.incumbent import Incumbent
 from tl_dyck.certify.exact.mlp import by_signs
-from tl_dyck.certify.exact.parts import Part, centres, improve, union
+from tl_dyck.certify.exact.parts import Part, as_items, centres, improve, union
 from tl_dyck.certify.exact.paths import (
     count_paths,
     emission_costs,
@@ -209,7 +209,7 @@ class Search:
                 self._guess_of(every[i : i + 4 * _BATCH])
 
     def _guess_of(self, parts: list[Part]) -> None:
-        items = self._items(parts)
+        items = as_items(self.graph, parts)
         region = self._region(items)
         sound = np.flatnonzero(region.even)
         if self.finished or not len(sound):
@@ -227,7 +227,8 @@ class Search:
     def _region(self, items: Items) -> Region:
         """What the attention returns on items; a string of each is run."""
         paths = centres(self.graph, items)
-        return Region.of_values(self.attention, items, self.incumbent.outputs(paths, run=True))
+        region = Region.of_values(self.attention, items, self.incumbent.outputs(paths, run=True))
+        return replace(region, quick=by_signs(self.network))
 
     def _cut(self, parts: Sequence[Part], region: Region, low: BoolArray) -> None:
         """Split the large ones of the parts that a guess thinks too low."""
@@ -251,7 +252,7 @@ class Search:
             for part in parts:
                 self._keep(part)
             return
-        items = self._items(parts)
+        items = as_items(self.graph, parts)
         self.work.spent += self.work.to_range(len(parts))
         region = self._region(items)
         sound = np.flatnonzero(region.even)
@@ -260,8 +261,7 @@ class Search:
         if len(sound):
             for chosen, viewed in region.take(sound).views():
                 if len(chosen):
-                    quick = replace(viewed, quick=by_signs(self.network))
-                    self._bound([parts[i] for i in sound[chosen]], quick)
+                    self._bound([parts[i] for i in sound[chosen]], viewed)
 
     def _bound(self, parts: list[Part], region: Region) -> None:
         """Bound parts with linear bounds of the readout; list or split the unresolved ones.
@@ -382,7 +382,7 @@ class Search:
 
     def _list_all(self, part: Part) -> None:
         """Run every string of a part."""
-        items = self._items([part])
+        items = as_items(self.graph, [part])
         costs = emission_costs(
             self.graph, np.zeros((len(self.graph.symbols.tokens), 1)), items.groups, items.allowed
         )
@@ -416,16 +416,6 @@ class Search:
                     self._keep(Part(part.bound, number, part.group, allowed, part.rivals, count))
 
     # ------------------------------------------------------------------ what a batch is made of
-
-    def _items(self, parts: Sequence[Part]) -> Items:
-        """Parts side by side."""
-        groups = np.array([part.group for part in parts])
-        if all(part.allowed is None for part in parts):
-            return Items(groups)
-        every = np.ones(len(self.graph.option), dtype=bool)
-        return Items(
-            groups, np.stack([every if p.allowed is None else p.allowed for p in parts], axis=1)
-        )
 
     def _residual(self, items: Items) -> Ball:
         """The residual stream of each item's last symbol."""
