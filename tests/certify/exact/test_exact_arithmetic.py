@@ -254,10 +254,11 @@ def test_a_hidden_layer_of_relus_is_bounded_from_both_sides(
     }
     weights["W_in"][:, 0], weights["b_in"][0] = 0, 0  # a unit that rests on its bend
     scale, shift = rng.normal(size=(2, D))
+    no_norms = dict.fromkeys(("ln_c", "ln_mid", "ln2", "ln_final"))
     stage = Mlp(
         SimpleNamespace(  # type: ignore[arg-type]
             weight=lambda name: Ball.exact(weights[name]),
-            config=SimpleNamespace(act_fn="relu", ln_final=None),
+            config=SimpleNamespace(act_fn="relu", gated=False, d_head=D, **no_norms),
         ),
         SimpleNamespace(output_size=Listed(values).size),  # type: ignore[arg-type]
         Listed(values),

@@ -143,7 +143,7 @@ def test_segments_side_by_side_hold_their_entries_and_few_others(sizes: list[int
     ends = np.cumsum([3, *sizes])
     found = {}
     for which, entries, most in side_by_side(ends):
-        for each, row in zip(which.tolist(), entries.reshape(-1, most).tolist(), strict=True):
+        for each, row in zip(which.tolist(), entries.reshape(most, -1).T.tolist(), strict=True):
             found[each] = row
     assert {i: sorted({*row}) for i, row in found.items()} == {
         i: list(range(ends[i], ends[i + 1])) for i in range(len(sizes))

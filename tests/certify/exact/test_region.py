@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +14,7 @@ from tests.certify.oracles import STATES, random_rnn
 from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.layout import build_graph
 from tl_dyck.certify.exact.network import Network
+from tl_dyck.certify.exact.paths import extremes
 from tl_dyck.certify.exact.region import Region, _apart
 from tl_dyck.certify.lattice import KEEP
 
@@ -39,11 +43,23 @@ def test_ranges_hold_every_string_and_signs_are_those_of_best_ranges(
     directions = rng.normal(size=(1, 40, *outputs[0].shape[1:]))
     offsets = rng.normal(size=(1, 40)) - region.at_centre(directions).mean(0)
     best, enough = region.ranges(directions), region.ranges(directions, offsets)
-    for low, high in (best, enough):
+    quick = replace(region, quick=True)
+    for low, high in (best, enough, quick.ranges(directions, offsets)):
         for item, each in enumerate(outputs):
             seen = np.einsum("khe,she->sk", directions[0], each)
             assert (low[item] <= seen).all()
             assert (seen <= high[item]).all()
+    # of groups at once the same, but wider; of one alone what its own least and greatest sums say
+    for head, (item, d) in itertools.product(range(n_heads), enumerate(directions[0, :4])):
+        own, d = np.array([item % len(groups)]), d[[head]]
+        alone, shared = (each._along(head, d)[:, own[0]] for each in (region, quick))
+        assert (shared[0] <= alone[0] + 1e-12).all()
+        assert (alone[1] <= shared[1] + 1e-12).all()
+        t = d @ region.centre[own[0], head]
+        costs = region._costs(own, head, graph.symbols.value.mid[:, head] @ d.T, t)
+        ends = extremes(graph, costs, items.groups[own], allowed[:, None])
+        if parted:
+            assert np.allclose(shared, region._ends(own, head, d, t, *ends), rtol=0, atol=1e-9)
     # eight directions, their negatives, and ten that are none of these
     mirrored = np.concatenate([directions[:, :8], -directions[:, :8], directions[:, 8:18]], 1)
     few, which, sign = _apart(mirrored[0])

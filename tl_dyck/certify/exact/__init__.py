@@ -20,6 +20,7 @@ returns.
 - `paths`: shortest paths over it for many costs at once; counting and listing paths.
 - `attention`: weights of symbols per group, and costs whose shortest path is the least of an
   additive functional.
+- `clusters`: ranges of those outputs for groups whose last symbols differ little, together.
 - `region`: exact ranges of the attention's outputs on a part of the strings, in any direction.
 - `functional`: linear functionals of a layer's vector, carried backwards with their rounding.
 - `stages`: the readout's vectors (W_O, residual, norms): ranges and linear lower bounds of
@@ -60,7 +61,9 @@ string; K objectives are K columns of one sweep.
 **Other readouts** (`search`). A *part* is a group with a set of allowed emissions. For a part:
 
 1. *Ranges* (`region`). For a direction D and t = D·o(centre): D·o - t = Σ E (D·v - t) / Z lies
-   between r_min/Z and r_max/Z, r_min and r_max shortest paths, Z in its exact range.
+   between r_min/Z and r_max/Z, r_min and r_max shortest paths, Z in its exact range. Where signs
+   of ReLUs are all that is asked, a box around o, shared by similar groups (`clusters`), is tried
+   first: it settles nearly all parts of `benchmarks/bench_certify.py`.
 2. *Linear lower bound* (`stages`, `mlp`, `readout`). On these ranges every non-linear step is
    replaced by a linear function that is nowhere above it: an activation by a chord or tangent (for
    a ReLU, CROWN's), a norm by a tangent of the convex function that it multiplies (both sides of

@@ -164,11 +164,13 @@ class StringGraph:
 
 
 Side = tuple[IntArray, IntArray, int]
-"""Some segments of a list; the places of their entries, so many each; how many."""
+"""Some segments of a list; the places of their first entries, their second, …; how many each."""
 
 
 def side_by_side(start: IntArray) -> tuple[Side, ...]:
-    """Segments as rows of few arrays, so that numpy takes the least of each with one call.
+    """Segments as columns of few arrays, so that numpy takes the least of each with one call.
+
+    As rows it takes two to four times as long, since the least of a row is found number by number.
 
     Segment i is start[i] … start[i + 1] - 1, and none is empty. A short one has its last entry
     several times, which changes neither its least nor its greatest. Together where that at most
@@ -183,7 +185,7 @@ def side_by_side(start: IntArray) -> tuple[Side, ...]:
         which = np.flatnonzero(kind == each)
         most = int(size[which].max())
         # size - 1: the last entry, again and again
-        entries = start[which, None] + np.minimum(np.arange(most), size[which, None] - 1)
+        entries = start[which] + np.minimum(np.arange(most)[:, None], size[which] - 1)
         found.append((which, entries.ravel(), most))
     return tuple(found)
 

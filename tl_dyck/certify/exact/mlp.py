@@ -16,6 +16,8 @@ from tl_dyck.certify.exact.region import Region
 from tl_dyck.certify.exact.stages import Stage, identity, projected
 from tl_dyck.reading.activations import ACTIVATIONS
 
+_BOXED = 2
+"""Signs are looked for in a box where it takes this many times fewer ranges."""
 _POINTS = 9  # of a smooth activation; the lines' room falls with the square of their distance
 
 
@@ -33,6 +35,19 @@ class ActivationLines:
     rest_above: Array
     low: Array
     high: Array
+
+
+def by_signs(network: Network) -> bool:
+    """Whether of the hidden layer signs alone matter, and a box around o may show most of them.
+
+    A unit of known sign is linear; how large it is matters to norms alone.
+    """
+    config = network.config
+    norms = (config.ln_c, config.ln_mid, config.ln2, config.ln_final)
+    if config.act_fn is None or config.gated or any(norm is not None for norm in norms):
+        return False
+    straight = ACTIVATIONS[config.act_fn].is_piecewise_linear
+    return straight and len(network.weight("b_in").mid) > _BOXED * config.d_head
 
 
 def activation_lines(name: str, low: Array, high: Array, centre: Array) -> ActivationLines:
@@ -120,10 +135,7 @@ class Mlp(Stage):
 
     def _hidden(self) -> tuple[Array, Array, Array]:
         """Ranges of the hidden layer, and its values at the centre."""
-        # of known sign it is linear; how large it is matters to norms alone
-        straight = ACTIVATIONS[self.name].is_piecewise_linear
-        signs = straight and self.network.config.ln_final is None
-        low, high, centre = self._pre("in", signs=signs)
+        low, high, centre = self._pre("in", signs=by_signs(self.network))
         self.pre_size = np.maximum(abs(low), abs(high))[:, None]
         self.lines = activation_lines(self.name, low, high, centre)
         return self.lines.low, self.lines.high, apply_activation(self.name, centre)

@@ -41,6 +41,16 @@ class Part:
     count: float = field(compare=False)
 
 
+def as_items(graph: StringGraph, parts: Sequence[Part]) -> Items:
+    """Parts beside each other."""
+    groups = np.array([part.group for part in parts])
+    if all(part.allowed is None for part in parts):
+        return Items(groups)
+    every = np.ones(len(graph.option), dtype=bool)
+    allowed = [every if part.allowed is None else part.allowed for part in parts]
+    return Items(groups, np.stack(allowed, axis=1))
+
+
 def union(rivals: Sequence[IntArray]) -> tuple[IntArray, BoolArray]:
     """The union of I sets of indices, [K], sorted; and which of them are in each set, [I, K]."""
     if all(np.array_equal(rivals[0], each) for each in rivals[1:]):

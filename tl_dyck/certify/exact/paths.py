@@ -173,6 +173,20 @@ def extremes(
     return both[: symbols.shape[1]], -both[symbols.shape[1] :]
 
 
+def least_costs(graph: StringGraph, symbols: Array, allowed: BoolArray) -> Array:
+    """The least cost of any string, [B], of some costs of symbols, [S, B].
+
+    Args:
+        graph: the strings.
+        symbols: [S, B].
+        allowed: [E, B] which emissions may be used, also as a string's last.
+    """
+    costs = _emission_sums(graph, np.concatenate([symbols, np.zeros((1, symbols.shape[1]))]))
+    np.copyto(costs, np.inf, where=~allowed)
+    least: Array = least_to_go(graph, _least_of_bundles(graph, costs))[graph.root]
+    return least
+
+
 def least_to_go(graph: StringGraph, bundles: Array) -> Array:
     """[nodes, B]: to_go[v] = min over v → w of (its bundle's cost + to_go[w]), last level first."""
     to_go = np.empty((graph.n_nodes, bundles.shape[1]))
@@ -182,23 +196,23 @@ def least_to_go(graph: StringGraph, bundles: Array) -> Array:
         graph.deadline.check_clock()
         through = to_go.take(target, axis=0)
         through += bundles.take(bundle, axis=0)
-        to_go[nodes] = _of_each(through, most, np.minimum)
+        to_go[nodes] = _least_of_each(through, most)
     return to_go
 
 
-def _least_of_bundles(graph: StringGraph, costs: Array, extreme: np.ufunc = np.minimum) -> Array:
-    """The least (or greatest) cost of each bundle's emissions, [bundles, B]."""
+def _least_of_bundles(graph: StringGraph, costs: Array) -> Array:
+    """The least cost of each bundle's emissions, [bundles, B]."""
     bundles = np.empty((graph.n_bundles, costs.shape[1]))
     for which, emissions, most in graph.bundle_sides:
-        bundles[which] = _of_each(costs.take(emissions, axis=0), most, extreme)
+        bundles[which] = _least_of_each(costs.take(emissions, axis=0), most)
     return bundles
 
 
-def _of_each(offered: Array, most: int, extreme: np.ufunc) -> Array:
-    """The extreme of every `most` rows; not by `reduceat`, which walks each column by itself."""
+def _least_of_each(offered: Array, most: int) -> Array:
+    """The least of `most` numbers side by side; not by `reduceat`: it walks columns one by one."""
     if most == 1:
         return offered
-    reduced: Array = extreme.reduce(offered.reshape(-1, most, offered.shape[1]), axis=1)
+    reduced: Array = np.minimum.reduce(offered.reshape(most, -1, offered.shape[1]), axis=0)
     return reduced
 
 

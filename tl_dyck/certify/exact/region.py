@@ -12,6 +12,7 @@ from einops import einsum, rearrange
 
 from tl_dyck.certify.exact.attention import AttentionWeights, Items, View
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, BoolArray, IntArray, gamma
+from tl_dyck.certify.exact.clusters import shared_ranges
 from tl_dyck.certify.exact.paths import emission_costs, extremes, sweep
 
 _MOST_NUMBERS = 50_000
@@ -24,8 +25,6 @@ _ROUNDS = 2
 """So often an end is looked for from a better value, at most,"""
 _LOOSE = 0.1
 """as long as it may gain this share of the range."""
-_BOXED = 2
-"""A box is looked at first where it takes this many times fewer ranges."""
 
 
 @final
@@ -47,6 +46,7 @@ class Region:
         low: [I, H] lower bounds of the denominators.
         high: [I, H] upper bounds.
         total_high: [I, H] upper bounds of Σ E.
+        quick: whether signs are looked for in a box alone.
     """
 
     attention: AttentionWeights
@@ -58,6 +58,7 @@ class Region:
     low: Array
     high: Array
     total_high: Array
+    quick: bool = False
 
     @classmethod
     def build(
@@ -214,7 +215,8 @@ class Region:
         Args:
             directions: D.
             offsets: [I, K] or [1, K]: only the sign of Σ_h D^h · o^h + offset matters. Where it is
-                seen in a box around o, bounds are those of the box; None for the best bounds.
+                seen in a box around o, bounds are those of the box, and of all if the region is
+                `quick`; None for the best bounds. With offsets D is [1, K, H, width].
 
         Returns:
             low and high, [I, K].
@@ -226,11 +228,10 @@ class Region:
         shape = len(self.items), directions.shape[1]
         low, high = np.zeros((2, *shape))
         wanted = np.ones(shape, dtype=bool)
-        shared = directions.shape[0] == 1
-        # shape[1] is K, directions.shape[3] the width: so many axes are
-        # asked instead of K directions
-        if offsets is not None and shared and self.unit and shape[1] > _BOXED * directions.shape[3]:
+        if offsets is not None:
             low, high = self._boxed(directions[0])
+            if self.quick:
+                return low, high
             # a box that shows the sign says enough: `Mlp` asks for the
             # sign of pre-activations alone
             wanted = ~((low + offsets >= 0) | (high + offsets <= 0))
@@ -257,8 +258,7 @@ class Region:
         """
         low, high = np.zeros((2, len(self.items), len(directions)))
         for head, axes in enumerate(self.attention.axes):
-            every = np.ones((len(self.items), len(axes)), dtype=bool)
-            bottom, top = self._of_head(head, axes[None], every).reshape(2, *every.shape)
+            bottom, top = self._along(head, axes)
             d, largest = directions[:, head], self.view.largest[head]
             parts = d @ axes.T
             middle = (bottom + top) / 2
@@ -271,6 +271,16 @@ class Region:
             value, reach = middle @ parts.T, reach * (1 + 1e-9) + lost
             low, high = low + (value - reach), high + (value + reach)
         return low, high
+
+    def _along(self, head: int, axes: Array) -> Array:
+        """Ranges of a head's outputs along axes, [2, I, axes]; if quick, of some items together."""
+        if self.quick:
+            centre, low, high = self.centre[:, head], self.low[:, head], self.high[:, head]
+            return shared_ranges(
+                self.attention, self.items, head, axes, centre, low, high, _MOST_NUMBERS
+            )
+        every = np.ones((len(self.items), len(axes)), dtype=bool)
+        return self._of_head(head, axes[None], every).reshape(2, *every.shape)
 
     def _of_head(self, head: int, directions: Array, wanted: BoolArray) -> Array:
         """Ranges of D · o of a head, [2, n], for D [I, K, width] or [1, K, width].

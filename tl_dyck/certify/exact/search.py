@@ -12,6 +12,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -21,7 +22,8 @@ from tl_dyck.certify.exact.attention import AttentionWeights, Items
 from tl_dyck.certify.exact.balls import Array, Ball, BoolArray, IntArray
 from tl_dyck.certify.exact.columns import BoundMinimum, minimise_bound
 from tl_dyck.certify.exact.incumbent import Incumbent
-from tl_dyck.certify.exact.parts import Part, centres, improve, union
+from tl_dyck.certify.exact.mlp import by_signs
+from tl_dyck.certify.exact.parts import Part, as_items, centres, improve, union
 from tl_dyck.certify.exact.paths import (
     count_paths,
     emission_costs,
@@ -207,7 +209,7 @@ class Search:
                 self._guess_of(every[i : i + 4 * _BATCH])
 
     def _guess_of(self, parts: list[Part]) -> None:
-        items = self._items(parts)
+        items = as_items(self.graph, parts)
         region = self._region(items)
         sound = np.flatnonzero(region.even)
         if self.finished or not len(sound):
@@ -225,7 +227,8 @@ class Search:
     def _region(self, items: Items) -> Region:
         """What the attention returns on items; a string of each is run."""
         paths = centres(self.graph, items)
-        return Region.of_values(self.attention, items, self.incumbent.outputs(paths, run=True))
+        region = Region.of_values(self.attention, items, self.incumbent.outputs(paths, run=True))
+        return replace(region, quick=by_signs(self.network))
 
     def _cut(self, parts: Sequence[Part], region: Region, low: BoolArray) -> None:
         """Split the large ones of the parts that a guess thinks too low."""
@@ -249,7 +252,7 @@ class Search:
             for part in parts:
                 self._keep(part)
             return
-        items = self._items(parts)
+        items = as_items(self.graph, parts)
         self.work.spent += self.work.to_range(len(parts))
         region = self._region(items)
         sound = np.flatnonzero(region.even)
@@ -261,7 +264,10 @@ class Search:
                     self._bound([parts[i] for i in sound[chosen]], viewed)
 
     def _bound(self, parts: list[Part], region: Region) -> None:
-        """Bound parts with linear bounds of the readout; list or split the unresolved ones."""
+        """Bound parts with linear bounds of the readout; list or split the unresolved ones.
+
+        Of a quick region they are bounded once more instead.
+        """
         readout = Readout(self.network, region, self._residual(region.items))
         rivals, mine = union([part.rivals for part in parts])
         among = self.unembedding.take(rivals)
@@ -286,13 +292,15 @@ class Search:
             if 2 * counts[lost].sum() > counts.sum() or self.work.enough(parts, self.open):
                 break  # what else there is does not help: most strings are to be split
             order, some = order[~np.isin(order, asked)], MANY
-        divided = []
+        divided, again = [], []
         for index, part in enumerate(parts):
             if part.bound >= self.threshold():
                 self._close(part.bound)
                 self.work.useful = True
             elif self.finished:
                 self._keep(part)
+            elif region.quick:
+                again.append(index)
             else:
                 self._narrow(part, rivals[mine[index]], values[index, mine[index]])
                 whole = np.isin(part.rivals, rivals[asked]).all()
@@ -301,6 +309,9 @@ class Search:
                 if not (whole and self._list(least, index, threshold, part)):
                     divided.append(index)
         self._split(parts, region, divided)
+        if again:
+            region = replace(region.take(np.array(again)), quick=False)
+            self._bound([parts[index] for index in again], region)
 
     def _raise(
         self,
@@ -371,7 +382,7 @@ class Search:
 
     def _list_all(self, part: Part) -> None:
         """Run every string of a part."""
-        items = self._items([part])
+        items = as_items(self.graph, [part])
         costs = emission_costs(
             self.graph, np.zeros((len(self.graph.symbols.tokens), 1)), items.groups, items.allowed
         )
@@ -405,16 +416,6 @@ class Search:
                     self._keep(Part(part.bound, number, part.group, allowed, part.rivals, count))
 
     # ------------------------------------------------------------------ what a batch is made of
-
-    def _items(self, parts: Sequence[Part]) -> Items:
-        """Parts side by side."""
-        groups = np.array([part.group for part in parts])
-        if all(part.allowed is None for part in parts):
-            return Items(groups)
-        every = np.ones(len(self.graph.option), dtype=bool)
-        return Items(
-            groups, np.stack([every if p.allowed is None else p.allowed for p in parts], axis=1)
-        )
 
     def _residual(self, items: Items) -> Ball:
         """The residual stream of each item's last symbol."""
