@@ -75,7 +75,10 @@ def shared_ranges(
     # as of one group (`Region._ends`), and a quotient more; but what is lost is relative to the
     # greatest weights, of which the denominator may have the least
     lost = (error + gamma(4))[:, None] * size + abs(directions) @ off
-    lost *= (most / least).max(0)[:, None] * (1 + 1e-6)
+    # a weight of 0 in one of them: nothing is known; in all: as one group's, it has no share
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = np.where(most > 0, most / least, 1.0)
+    lost *= apart.max(0)[:, None] * (1 + 1e-6)
     slack = lost + 32 * UNIT * (abs(t) + abs(down) + abs(up)) + 1e-300
     return np.stack([t + down - slack, t + up + slack])[:, cluster]
 
