@@ -11,9 +11,11 @@ import torch
 
 from tests.papers.every_sum import margins, spoiled
 from tl_dyck.certify.language import certify_language
+from tl_dyck.models.hooked import installed
 from tl_dyck.rnn import TwoLayerRNN
 from tl_dyck.tasks import AutomatonTask, addition_task
 from tl_dyck_papers import by_hand
+from tl_dyck_papers.adders import Adder
 
 
 def every_sum(digits: int, base: int, task: AutomatonTask, rotary: bool) -> torch.Tensor:
@@ -92,6 +94,38 @@ def test_counts_are_those_of_every_sum_in_numpy(digits: int, noise: float) -> No
         assert row.margin is not None
         assert (row.decided, row.wrong) == (True, wrong)
         assert row.margin.low == pytest.approx(least, rel=1e-9, abs=1e-7)
+
+
+@pytest.mark.skipif(installed.MAJOR < 4, reason="TransformerLens 3 has no bridge of its own")
+def test_those_of_others_are_as_their_authors_say() -> None:
+    """How many numbers they have; and that long carries and drawn sums are right, both ways."""
+    others = {other.name: other for other in by_hand.of_others()}
+    assert [*others] == ["zcbtrak, 6", "Wonderfall, 121", "cosminscn, 130", "Wonderfall, 139"]
+    assert all(name.endswith(f", {other.n_parameters}") for name, other in others.items())
+    for other in others.values():
+        check_sums(other)
+
+
+def check_sums(other: Adder) -> None:
+    task = other.task
+    assert task.places is not None
+    assert task.asked is not None
+    first, last = task.asked[0], task.asked[-1]
+    tokens = task.sample(200, seed=0)[:, 1:]
+    texts = ["9999999999+0000000001", "5555555555+4444444445", "0000000000+0000000000"]
+    for text in texts:  # the prompt has 0 for what is no digit
+        a, b = text.split("+")
+        prompt = tokens[0, : first + 1].clone()
+        least = "abs" if first > 21 else "s"
+        for number, start in ((a, int(first > 21)), (b, first - 10)):
+            figures = [*map(int, number[::-1] if least == "abs" else number)]
+            prompt[start : start + 10] = torch.tensor(figures)
+        total = [*map(int, f"{int(a) + int(b):011d}"[::-1])]
+        tokens = torch.cat([tokens, torch.cat([prompt, torch.tensor(total)])[None]])
+    right = tokens[:, first + 1 : last + 2]
+    with torch.no_grad():
+        for runs in (other.runs, other.rnn):
+            assert torch.equal(runs(tokens)[:, first : last + 1].argmax(-1), right)
 
 
 def test_the_command_tells_of_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
