@@ -270,6 +270,24 @@ def lists_true(facts: Facts, arrays: Arrays) -> bool:
     return edits_true(facts, arrays, of_many())
 
 
+def of_gates() -> TwoLayerRNN:
+    """Two heads with norms of queries and keys, positions added and turned, an MLP with gates."""
+    beyond = {"qk_norm": True, "positions": "standard+rotary", "gated": True}
+    return random_rnn(
+        2, act_fn="silu", n_heads=2, bos_token=6, state="position", ln2="ln", **beyond
+    )
+
+
+def make_gates(folder: Path) -> tuple[Path, Path]:
+    """A proof of such a network, and its exported RNN."""
+    return make_edits(folder, of_gates())
+
+
+def gates_true(facts: Facts, arrays: Arrays) -> bool:
+    """As `edits_true`."""
+    return edits_true(facts, arrays, of_gates())
+
+
 #: Token 0 leads back and forth, token 1 from anywhere to the end, which only token 2 leaves.
 AFTER = np.array([[1, 2, 0], [0, 2, -1], [-1, -1, 1]])
 ODD = Answers(AFTER, np.array([NOTHING, 0, 0]))
@@ -405,6 +423,7 @@ KINDS = {
     "edits": Kind(make_edits, change_edits, edits_true),
     "edits, rays": Kind(make_rays, change_edits, rays_true),
     "edits, lists": Kind(make_lists, change_edits, lists_true),
+    "edits, gates": Kind(make_gates, change_edits, gates_true),
     "an automaton": Kind(make_automaton, change_automaton, automaton_true),
     "places": Kind(make_places, change_places, places_true),
     "an adder": Kind(make_adder, change_places, adder_true),

@@ -22,6 +22,7 @@ from tl_dyck.certify.proof import pack
         ("edits", 60),
         ("edits, rays", 60),
         ("edits, lists", 60),
+        ("edits, gates", 40),
         ("an automaton", 40),
         ("places", 40),
         ("an adder", 40),
