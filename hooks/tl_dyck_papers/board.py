@@ -1,11 +1,10 @@
-"""Four adders of others, written down from how their authors describe them.
+"""Three adders of others, written down from how their authors describe them.
 
 All have one layer. Digit d is (c - e d² / 2, ± d, …) and the unembedding is the same table, so
 logits are a parabola in d. The first coordinate is almost the same for all digits: queries and keys
 hang on their places alone, and rotary positions turn a query to the digits that are added.
 
-Knows: Wonderfall's (121 and 139 numbers: four heads see both digits, and those before, whole), and
-zcbtrak's (6; so do kswain98's and Lokimorty's: one head sees both digits, and a tenth of those
+Knows: Wonderfall's (121 numbers: four heads see both digits, and those before, whole), and zcbtrak's (6; so do kswain98's and Lokimorty's: one head sees both digits, and a tenth of those
 before), in Qwen3's shape; cosminscn's (130: two heads, sines of period 11, no norm).
 """
 
@@ -25,23 +24,19 @@ _ONE = 1000.0
 """c: beside it digits hardly change a state's norm."""
 
 
-def wonderfall(n_units: int) -> Adder:
-    """Heads see a_{k-1}, b_{k-1}, a_k, b_k; two units a step: a carry's (of four), and the wrap's.
+def wonderfall() -> Adder:
+    """Heads see a_{k-1}, b_{k-1}, a_k, b_k; two units take 10 away.
 
-    With two units the carry is what the last norm makes of s_{k-1} - a_{k-1} - b_{k-1}.
+    The carry is what the last norm makes of s_{k-1} - a_{k-1} - b_{k-1}.
     """
     size, sharp, step = _ONE / sqrt(3), 20.0, 5e-4  # of a digit, of a step; of logits
     d = np.arange(10)
-    gates = [[-188, -2, 20], [-189, -2, 20]]
-    signs = [-10.0, 10.0]
-    if n_units == 4:
-        gates, signs = [[-8, -1, 0], [-9, -1, 0], *gates], [1.0, -1.0, *signs]
     heads = [[cos(back), -sin(back)] for back in (23, 11, 22, 10)]
     o = np.zeros((3, 8))
     o[1, [0, 2]], o[2, [4, 6]] = -1, 1
     saved = {
         "embed_tokens": np.stack([_ONE - step / 2 * d**2, d, step * d], 1),
-        "norm": [1 / sqrt(3), -0.1 * size * step * (n_units == 2), size],
+        "norm": [1 / sqrt(3), -0.1 * size * step, size],
         "input_layernorm": np.ones(3),
         "post_attention_layernorm": np.ones(3),
         "self_attn.q_norm": [256, 256],
@@ -50,12 +45,14 @@ def wonderfall(n_units: int) -> Adder:
         "self_attn.k_proj": [[1, 0, 0], [0, 0, 0]],
         "self_attn.v_proj": [[0, size, 0], [0, 0, 0]],
         "self_attn.o_proj": o,
-        "mlp.gate_proj": sharp * np.array(gates) * [1 / sqrt(3), size, size],
-        "mlp.up_proj": np.outer(np.ones(n_units), [1, 0, 0]),
-        "mlp.down_proj": np.outer([0, 0, 1], signs) / (sharp * sqrt(3)),
+        "mlp.gate_proj": sharp
+        * np.array([[-188, -2, 20], [-189, -2, 20]])
+        * [1 / sqrt(3), size, size],
+        "mlp.up_proj": [[1, 0, 0], [1, 0, 0]],
+        "mlp.down_proj": np.outer([0, 0, 1], [-10, 10]) / (sharp * sqrt(3)),
     }
     rope = {"rope_type": "default", "rope_theta": 1e4}
-    return _qwen("Wonderfall", 103 + 9 * n_units, saved, rope, "0a00b0s")
+    return _qwen("Wonderfall", 121, saved, rope, "0a00b0s")
 
 
 def zcbtrak() -> Adder:
@@ -127,4 +124,4 @@ def cosminscn() -> Adder:
 
 def of_others() -> list[Adder]:
     """All, the smallest first."""
-    return [zcbtrak(), wonderfall(2), cosminscn(), wonderfall(4)]
+    return [zcbtrak(), wonderfall(), cosminscn()]
