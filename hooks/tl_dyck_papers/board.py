@@ -4,7 +4,8 @@ All have one layer. Digit d is (c - e d² / 2, ± d, …) and the unembedding is
 logits are a parabola in d. The first coordinate is almost the same for all digits: queries and keys
 hang on their places alone, and rotary positions turn a query to the digits that are added.
 
-Knows: Wonderfall's (121 numbers: four heads see both digits, and those before, whole), and zcbtrak's (6; so do kswain98's and Lokimorty's: one head sees both digits, and a tenth of those
+Knows: Wonderfall's (121 numbers: four heads see both digits, and those before, whole), and
+zcbtrak's (6; so do kswain98's and Lokimorty's: one head sees both digits, and a tenth of those
 before), in Qwen3's shape; cosminscn's (130: two heads, sines of period 11, no norm).
 """
 
