@@ -208,6 +208,21 @@ def test_weights_in_a_text_are_read_and_nothing_of_it_is_run(tied: bool, tmp_pat
         assert torch.allclose(adder.runs(tokens).double(), true, atol=1e-4)
 
 
+@pytest.mark.parametrize("how", [("a+b=s", "s"), ("0a00b0s", "abs")])
+def test_sums_of_the_board_are_written_as_a_task_writes_them(how: tuple[str, str]) -> None:
+    """As many as the board tests, with its first, and with Python's own first draw."""
+    pairs = adders.board_sums()
+    assert len(pairs) == 10_010
+    assert pairs[5:8] == [(5 * 10**9,) * 2, (1111111111, 8888888889), (1234567890, 9876543210)]
+    task = addition_task(10, how[0], least_first=how[1])
+    tokens = adders.written_sums(task, pairs[:50])
+    for row, (a, b) in zip(tokens, pairs, strict=False):
+        parts = {"a": f"{a:010d}", "b": f"{b:010d}", "s": f"{a + b:011d}"}
+        parts = {name: x[::-1] if name in how[1] else x for name, x in parts.items()}
+        assert task.language.to_string(row) == "".join(parts.get(x, x) for x in how[0])
+    assert adders.board_wrong(adders.Adder("two", 1, None, None, addition_task(2))) is None
+
+
 def test_of_an_adder_that_is_right_a_proof_is_left(tmp_path: Path) -> None:
     rnn, task = by_hand.adder(1, 3), addition_task(1, base=3)
     right = adders.Adder("mine", 3, lambda tokens: rnn(tokens).float(), rnn, task)
