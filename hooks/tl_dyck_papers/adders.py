@@ -274,6 +274,7 @@ def decide(
     wrong = [generated(adder, row.worst.tokens) for row in refuted if row.worst]
     started = time.process_time()
     counts = wrong_sums(adder, [row.length for row in refuted], time_limit)
+    counted_in = time.process_time() - started
     return {
         "name": adder.name,
         "parameters": adder.n_parameters,
@@ -284,7 +285,7 @@ def decide(
         "status": found.status,
         "answers": _answers(found, counts),
         "wrong": share_of_any(counts),
-        "counted in": time.process_time() - started,
+        "counted in": counted_in,
         "wrong sums": [{"prompt": prompt, "generated": said} for prompt, said in wrong],
         "least margin": [found.margin.low, found.margin.high],
         "seconds": seconds,
