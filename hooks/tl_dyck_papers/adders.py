@@ -46,11 +46,12 @@ _SAID = {
     "submission_58p_warlockee": "100 %",
     "submission_62p_warlockee": "100 %",
     "dimopep_140p": "100 %",
+    **dict.fromkeys(("zcbtrak, 6", "Wonderfall, 121", "cosminscn, 130"), "100 %"),
     "adder_456_s43": "100 %",
     "adder_311": "99.999 %",
     "adder_qwen_146": "99.98 % of 10,010 sums",
 }
-"""What the authors say, by the name of the file."""
+"""What the authors say, by the name of the file, or of what was written down."""
 
 
 @dataclass(frozen=True)
