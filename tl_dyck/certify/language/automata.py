@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
-import torch
 
 from tl_dyck.certify.deadline import Deadline
 from tl_dyck.certify.exact.attention import AttentionWeights
@@ -358,9 +357,9 @@ class Margins:
     def _largest_read(self, longest: int) -> Ball | None:
         network, machine = self.network, self.network.machine
         # behind a norm any symbol will do: the first of some string
-        token = network.prefix[0] if network.prefix else (self.answers.after[0] >= 0).argmax()
+        token = int(network.prefix[0] if network.prefix else (self.answers.after[0] >= 0).argmax())
         tokens = np.array([token], dtype=np.int64)
-        states = machine.next_state(machine.start_state, torch.from_numpy(tokens)).numpy()
+        states = np.array([int(machine.next_state(machine.start_state, token))], dtype=np.int64)
         if network.config.ln_final is None:
             if network.below is not None:
                 return None
