@@ -23,6 +23,7 @@ from tl_dyck.models.hooked import installed
 from tl_dyck.tasks import addition_task
 from tl_dyck.tasks.tables import all_strings
 from tl_dyck_papers import adders, by_hand, decompiled, ran
+from tl_dyck_papers import sums as board
 
 REGULAR = {
     "012_0_2": r"[012]*02*",
@@ -211,11 +212,11 @@ def test_weights_in_a_text_are_read_and_nothing_of_it_is_run(tied: bool, tmp_pat
 @pytest.mark.parametrize("how", [("a+b=s", "s"), ("0a00b0s", "abs")])
 def test_sums_of_the_board_are_written_as_a_task_writes_them(how: tuple[str, str]) -> None:
     """As many as the board tests, with its first, and with Python's own first draw."""
-    pairs = adders.board_sums()
+    pairs = board.board_sums()
     assert len(pairs) == 10_010
     assert pairs[5:8] == [(5 * 10**9,) * 2, (1111111111, 8888888889), (1234567890, 9876543210)]
     task = addition_task(10, how[0], least_first=how[1])
-    tokens = adders.written_sums(task, pairs[:50])
+    tokens = board.written_sums(task, pairs[:50])
     for row, (a, b) in zip(tokens, pairs, strict=False):
         parts = {"a": f"{a:010d}", "b": f"{b:010d}", "s": f"{a + b:011d}"}
         parts = {name: x[::-1] if name in how[1] else x for name, x in parts.items()}
