@@ -164,7 +164,7 @@ def test_a_lower_bound_is_never_nothing(
     rnn = many(2, **readout)
     strings = strings_of(rnn, SPACE, STRING)
     rnn = favouring(rnn, 7, 0.01 - margins(rnn, strings, 7).min())
-    certify(rnn, STRING, 7, SPACE, always_listed=0)  # the first of a process looks at the clock more
+    certify(rnn, STRING, 7, SPACE)  # the first of a process looks at the clock more often
     for limit in (25.0, 40.0, 80.0):
         found = certify(rnn, STRING, 7, SPACE, time_limit=limit, always_listed=0)
         assert -np.inf < found.lower <= 0.01 + 1e-9
