@@ -79,10 +79,7 @@ def read_adders(folder: Path) -> Iterator[Adder]:
         if file.suffix == ".npz":
             with np.load(io.BytesIO(read_regular(file)), allow_pickle=False) as saved:
                 yield _qwen(file.stem, {name: torch.tensor(saved[name]) for name in saved})
-        elif (
-            file.suffix == ".py"
-            and {"q_norm.weight"} <= (saved := written_out(read_regular(file))).keys()
-        ):
+        elif file.suffix == ".py" and "q_norm.weight" in (saved := written_out(read_regular(file))):
             yield _qwen(file.stem, *as_qwen(saved), n_parameters=_size(saved))
         elif file.suffix == ".pt":
             data = io.BytesIO(read_regular(file))

@@ -78,18 +78,20 @@ def written_out(program: bytes) -> dict[str, Tensor]:
     Nothing of the program is run. What has no such dictionary has no weights.
     """
     try:
-        nodes = [*ast.walk(ast.parse(program))]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
-    for node in nodes:
-        if isinstance(node, ast.Dict) and node.keys:
-            numbers = {
-                ast.unparse(key).strip("'"): each.args[0]
-                for key, each in zip(node.keys, node.values, strict=True)
-                if key and isinstance(each, ast.Call) and ast.unparse(each.func) == "torch.tensor"
-            }
-            if len(numbers) == len(node.keys):
-                return {name: torch.tensor(ast.literal_eval(x)) for name, x in numbers.items()}
+        for node in ast.walk(ast.parse(program)):
+            if isinstance(node, ast.Dict) and node.keys:
+                numbers = {
+                    str(ast.literal_eval(key)): each.args[0]
+                    for key, each in zip(node.keys, node.values, strict=True)
+                    if key
+                    and isinstance(each, ast.Call)
+                    and each.args
+                    and ast.unparse(each.func) == "torch.tensor"
+                }
+                if len(numbers) == len(node.keys):
+                    return {name: torch.tensor(ast.literal_eval(x)) for name, x in numbers.items()}
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        pass  # no program, or none that writes numbers out
     return {}
 
 
@@ -111,8 +113,9 @@ def as_qwen(saved: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor | None]
     else:
         table = saved["embedding.weight"]
         names = "W_q W_kv norm1 norm2 norm_final W_gate W_up W_down q_norm k_norm"
-    w = dict(zip("qk12fgudQK", (f"{each}.weight" for each in names.split()), strict=True))
-    ties = {"2": saved[w["1"]], "d": saved[w["g"]].T, "K": saved[w["Q"]]}
+    fields = ["q", "k", "ln1", "ln2", "ln_f", "gate", "up", "down", "q_norm", "k_norm"]
+    w = dict(zip(fields, (f"{each}.weight" for each in names.split()), strict=True))
+    ties = {"ln2": saved[w["ln1"]], "down": saved[w["gate"]].T, "k_norm": saved[w["q_norm"]]}
     of = {each: saved[name] if name in saved else ties[each] for each, name in w.items()}
     halves = [0, 2, 1, 3]  # pairs of neighbours are turned here; there i and i + 2
     weights = {
@@ -120,13 +123,13 @@ def as_qwen(saved: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor | None]
         "self_attn.k_proj": of["k"][halves],
         "self_attn.v_proj": of["k"],
         "self_attn.o_proj": of["q"].T,
-        "self_attn.q_norm": of["Q"][halves],
-        "self_attn.k_norm": of["K"][halves],
-        "input_layernorm": of["1"],
-        "post_attention_layernorm": of["2"],
-        "mlp.gate_proj": of["g"],
-        "mlp.up_proj": of["u"],
-        "mlp.down_proj": of["d"],
+        "self_attn.q_norm": of["q_norm"][halves],
+        "self_attn.k_norm": of["k_norm"][halves],
+        "input_layernorm": of["ln1"],
+        "post_attention_layernorm": of["ln2"],
+        "mlp.gate_proj": of["gate"],
+        "mlp.up_proj": of["up"],
+        "mlp.down_proj": of["down"],
     }
     named = {f"{LAYER}.{name}.weight": each.contiguous() for name, each in weights.items()}
-    return {"model.embed_tokens.weight": table, "model.norm.weight": of["f"], **named}, added
+    return {"model.embed_tokens.weight": table, "model.norm.weight": of["ln_f"], **named}, added

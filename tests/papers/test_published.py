@@ -196,7 +196,11 @@ def test_weights_in_a_text_are_read_and_nothing_of_it_is_run(tied: bool, tmp_pat
     lines = [f'    "{name}": torch.tensor({each.tolist()}),' for name, each in saved.items()]
     text = 'import torch\nopen("run", "w")\nOTHER = {"a": 1}\n_W = {\n' + "\n".join(lines) + "\n}\n"
     (tmp_path / "mine_49p.py").write_text(text, encoding="utf-8")
-    for i, other in enumerate((b"x = 1", b"x = (", b"\xff\0", b"x = {'a': torch.tensor(1)}")):
+    arguments = (b"y", b"", b"[1, [2]]", b"['a']")
+    unreadable = [b"x = {'q_norm.weight': torch.tensor(%s)}" % each for each in arguments]
+    for i, other in enumerate(
+        (b"x = 1", b"x = (", b"\xff\0", b"x = {'a': torch.tensor(1)}", *unreadable)
+    ):
         (tmp_path / f"other_{i}.py").write_bytes(other)
     (adder,) = adders.read_adders(tmp_path)
     assert not Path("run").exists()

@@ -51,10 +51,10 @@ def refuse_others(
                 "know; such networks can be decided without a proof"
             )
     if config.n_heads > heads or config.act_fn not in ACTIVATIONS:
-        known = ", ".join(filter(None, ACTIVATIONS))
+        curves = ", ".join(filter(None, ACTIVATIONS))
         raise NoProofError(
             f"{config.model_name} has {config.n_heads} heads and {config.act_fn}; proofs are of up "
-            f"to {HEADS} heads, with {known} or no MLP; others can be decided without one"
+            f"to {HEADS} heads, with {curves} or no MLP; others can be decided without one"
         )
 
 
