@@ -150,8 +150,10 @@ _QUICK = {
 
 _EDGES = {"built-edges": 16, "post-norm": 20, "pre-norm": 20}
 _PARTS = {"levels": 40, "features": 16}
-# few cases of *sign* ask about *carries* or *pattern*
-_TASKS = {kind: 40 for kind in OF_TASKS if kind.startswith("hidden-")} | {"hidden-sign": 80}
+# one case of *sign* in five asks about *pattern*, half of *modular* about *carries*: as many are
+# made of each that an interval over its cases is about as wide as another task's
+_MORE = {"hidden-sign": 320, "hidden-modular": 160}
+_TASKS = {kind: 60 for kind in OF_TASKS if kind.startswith("hidden-")} | _MORE
 
 #: `judge-2.1` at its two scales: the first cases of "full" are those of "quick". Of other models
 #: are "edges", "parts", which asks about depth and features, and "tasks", of which one is brackets.
@@ -161,5 +163,5 @@ SUITES = {
     "full": Suite(name="judge-2.1/full", sizes={kind: 5 * size for kind, size in _QUICK.items()}),
     "edges": Suite(name="judge-2.1/edges", sizes=_EDGES),
     "parts": Suite(name="judge-2.1/parts", sizes=_PARTS),
-    "tasks": Suite(name="judge-2.3/tasks", sizes=_TASKS),
+    "tasks": Suite(name="judge-2.4/tasks", sizes=_TASKS),
 }
