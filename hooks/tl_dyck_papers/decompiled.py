@@ -9,6 +9,8 @@ Knows: which languages these are, and which ids the models read.
 
 from __future__ import annotations
 
+import re
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 
 from tl_dyck import AutomatonTask, Vocabulary, adopt, certify_language
 from tl_dyck.certify.language import LanguageCertificate
+from tl_dyck.kit.registry import unknown_name
 from tl_dyck.tasks.tables import all_strings
 from tl_dyck_papers.published import leave, options_of
 
@@ -29,52 +32,68 @@ _MOST_RUN = 300_000  # strings that are run by transformers; a minute or two
 Moves = Callable[[Any], Mapping[str, Any]]
 
 
+#: Symbols, then a row for each state, from the first on: the state behind each symbol, "." where
+#: that may not follow, and "$" where the string may end.
+REGULAR = {
+    "012_0_2": ("012", ["100", "101$"]),  # {0,1,2}*02*
+    "ab_d_bc": ("abcd", ["00.1", ".11.$"]),  # {a,b}*d{b,c}*
+    "abcde": ("abcde", ["1....", "12...", ".23..", "..34.", "...45", "....5$"]),  # a⁺b⁺c⁺d⁺e⁺
+    "aastar": ("a", ["1$", "0"]),  # (aa)*
+    "aaaastar": ("a", ["1$", "2", "3", "0"]),  # (aaaa)*
+    "ababstar": ("ab", ["1.$", ".2", "3.", ".0"]),  # (abab)*
+    "tomita1": ("01", [".0$"]),  # 1*
+    "tomita2": ("01", [".1$", "0."]),  # (10)*
+    "tomita3": ("01", ["01$", "20$", "3.", "21$"]),  # no odd run of 1 before an odd one of 0
+    "tomita4": ("01", ["10$", "20$", ".0$"]),  # no 000
+    "tomita5": ("01", ["12$", "03", "30", "21"]),  # 0s and 1s are even in number
+    "tomita6": ("01", ["12$", "20", "01"]),  # 0s less 1s are a multiple of 3
+    "tomita7": ("01", ["01$", "21$", "23$", ".3$"]),  # 0*1*0*1*
+}
+_OVER = -1  # the state behind the end
+
+
 def _nested(deepest: int) -> Moves:
-    """Dyck-1: `a` opens, `b` closes; the state is the depth, -1 behind the end."""
+    """Dyck-1: `a` opens, `b` closes; the state is the depth."""
 
     def moves(depth: int) -> dict[str, int]:
         opens = {"a": depth + 1} if 0 <= depth < deepest else {}
         closes = {"b": depth - 1} if depth > 0 else {}
-        return opens | closes | ({_END: -1} if depth == 0 else {})
+        return opens | closes | ({_END: _OVER} if depth == 0 else {})
 
     return moves
 
 
-def _last_is_zero(state: str) -> dict[str, str]:
-    """{0,1,2}*02*: it may end if the last symbol other than 2 is 0."""
-    if state == "over":
-        return {}
-    goes = {"0": "zero", "1": "other", "2": state}
-    return goes | ({_END: "over"} if state == "zero" else {})
+def _by_table(symbols: str, rows: list[str]) -> Moves:
+    """The moves of a row of `REGULAR`."""
+
+    def moves(state: int) -> dict[str, int]:
+        row = rows[state] if state != _OVER else ""
+        found = {x: int(to) for x, to in zip(symbols, row, strict=False) if to != "."}
+        return found | ({_END: _OVER} if row.endswith(_END) else {})
+
+    return moves
 
 
-def _one_d(state: str) -> dict[str, str]:
-    """{a,b}*d{b,c}*."""
-    before = {"a": "before", "b": "before", "d": "after"}
-    after = {"b": "after", "c": "after", _END: "over"}
-    return {"before": before, "after": after}.get(state, {})
+def language_of(name: str) -> tuple[str, Moves] | None:
+    """Symbols and moves, from state 0, of a folder's name; None if it names no language.
 
-
-def _in_order(state: int) -> dict[str, int]:
-    """a⁺b⁺c⁺d⁺e⁺; the state is how many kinds have been read, 6 behind the end."""
-    same = {"abcde"[state - 1]: state} if 0 < state < 6 else {}
-    following = {"abcde"[state]: state + 1} if state < 5 else {}
-    return same | following | ({_END: 6} if state == 5 else {})
-
-
-LANGUAGES: dict[str, tuple[str, Any, Moves]] = {
-    "D2": ("ab", 0, _nested(2)),
-    "D3": ("ab", 0, _nested(3)),
-    "012_0_2": ("012", "other", _last_is_zero),
-    "ab_d_bc": ("abcd", "before", _one_d),
-    "abcde": ("abcde", 0, _in_order),
-}
-"""Symbols, start and moves, by the name of the folder."""
+    Names are the authors': "D3", "tomita4", "ab_d_bc", with what they put around: "bce_" before,
+    and, from "-" or "@" on, the model's sizes.
+    """
+    stem = re.sub(r"[-@^].*", "", name.lower()).removeprefix("bce_")
+    if nested := re.fullmatch(r"d_?([1-9]\d?)", stem):
+        return "ab", _nested(int(nested[1]))
+    if stem not in REGULAR:
+        return None
+    return REGULAR[stem][0], _by_table(*REGULAR[stem])
 
 
 def task_of(name: str, *, end: bool = True) -> AutomatonTask:
     """The language of a folder, with an end; or its beginnings alone, without."""
-    symbols, start, moves = LANGUAGES[name]
+    language = language_of(name)
+    if language is None:
+        raise unknown_name("language", name, ["D2", "D3", *REGULAR])
+    symbols, moves = language
 
     def endless(state: Any) -> dict[str, Any]:
         return {symbol: after for symbol, after in moves(state).items() if symbol != _END}
@@ -82,7 +101,7 @@ def task_of(name: str, *, end: bool = True) -> AutomatonTask:
     return AutomatonTask(
         name=name,
         symbols=(*symbols, _END) if end else tuple(symbols),
-        start=start,
+        start=0,
         moves=moves if end else endless,
         train_lengths=(20,),
         long_lengths=(20, 151),
@@ -95,7 +114,8 @@ def decide(
     """All that is said of a model, as JSON values; without `end`, of the symbols alone."""
     import transformers
 
-    task, n = task_of(name, end=end), len(LANGUAGES[name][0])
+    task = task_of(name, end=end)
+    n = len(task.symbols) - end
     # of the symbols, and of the end; BOS is n, the padding n + 3
     ids = [*range(n), n + 2][: len(task.symbols)]
     model = adopt(folder / name, Vocabulary(task.language, ids, bos=n, padding=n + 3))
@@ -199,7 +219,16 @@ def main() -> None:
         "--no-end", dest="end", action="store_false", help="ask of symbols, not whether it may end"
     )
     options = parser.parse_args()
-    names = [name for name in LANGUAGES if (options.folder / name).is_dir()]
+    folders = sorted(each.parent for each in options.folder.glob("*/config.json"))
+    names = [each.name for each in folders if language_of(each.name)]
+    for each in folders:
+        if each.name not in names:
+            print(f"{each}: left out, for its name is no language's", file=sys.stderr)
+    if not names:
+        parser.error(
+            f"no folder of a model in {options.folder}: each has a config.json, and a name "
+            f"such as D2 or {', '.join(REGULAR)}"
+        )
     how = options.longest, options.until, options.time_limit
     found = (decide(options.folder, name, *how, end=options.end) for name in names)
     leave(options.out, found, table)

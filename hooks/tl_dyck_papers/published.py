@@ -12,6 +12,7 @@ from typing import Any
 
 from tl_dyck.kit.environment import environment
 from tl_dyck.kit.files import write_bytes, write_json
+from tl_dyck.kit.json_values import plain
 
 Rows = list[dict[str, Any]]
 
@@ -33,6 +34,7 @@ def leave(out: Path, found: Iterable[dict[str, Any]], table: Callable[[Rows], st
         rows.append(row)
         print(f"{row['name']}: {row['status']}, {row['seconds']:.0f} s", flush=True)
     out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "results.json", {"environment": environment(), "rows": rows})
+    # a bound that is infinite is null there
+    write_json(out / "results.json", plain({"environment": environment(), "rows": rows}))
     write_bytes(out / "table.md", table(rows).encode())
     print(out / "table.md")

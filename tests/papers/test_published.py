@@ -6,7 +6,9 @@ Their weights are not here: small ones with the same shapes and random weights a
 from __future__ import annotations
 
 import itertools
+import json
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,13 +24,28 @@ from tl_dyck.models.arena import arena_tokens
 from tl_dyck.models.hooked import installed
 from tl_dyck.tasks import addition_task
 from tl_dyck.tasks.tables import all_strings
-from tl_dyck_papers import adders, by_hand, decompiled, ran
+from tl_dyck_papers import adders, by_hand, decompiled, published, ran
 from tl_dyck_papers import sums as board
 
 REGULAR = {
     "012_0_2": r"[012]*02*",
     "ab_d_bc": r"[ab]*d[bc]*",
     "abcde": r"a+b+c+d+e+",
+    "aastar": r"(aa)*",
+    "aaaastar": r"(aaaa)*",
+    "ababstar": r"(abab)*",
+    "tomita1": r"1*",
+    "tomita2": r"(10)*",
+    "tomita4": r"(?!.*000)[01]*",
+    "tomita7": r"0*1*0*1*",
+}
+OTHER: dict[str, Callable[[str], bool]] = {
+    "D2": lambda text: depths(text, 2),
+    "bce_D3-@1l1h64d3lr00drop": lambda text: depths(text, 3),
+    "d_12": lambda text: depths(text, 12),
+    "tomita3": lambda text: not re.search(r"(?<!1)1(11)*0(00)*(?!0)", text),
+    "tomita5": lambda text: text.count("0") % 2 == 0 and text.count("1") % 2 == 0,
+    "tomita6": lambda text: (text.count("0") - text.count("1")) % 3 == 0,
 }
 
 
@@ -37,7 +54,7 @@ def depths(text: str, deepest: int) -> bool:
     return bool(found.min() >= 0 and found.max() <= deepest and found[-1] == 0)
 
 
-@pytest.mark.parametrize("name", decompiled.LANGUAGES)
+@pytest.mark.parametrize("name", sorted(decompiled.REGULAR | OTHER))
 def test_languages_are_those_of_their_expressions(name: str) -> None:
     task, alone = decompiled.task_of(name), decompiled.task_of(name, end=False)
     strings = all_strings(task, 7, 100_000)
@@ -52,11 +69,7 @@ def test_languages_are_those_of_their_expressions(name: str) -> None:
     wanted = set()
     for _ in range(7):
         for text in texts:
-            fits = (
-                re.fullmatch(REGULAR[name], text) is not None
-                if name in REGULAR
-                else depths(text, int(name[1]))
-            )
+            fits = OTHER[name](text) if name in OTHER else re.fullmatch(REGULAR[name], text)
             wanted |= {text} if fits else set()
         texts = [text + symbol for text in texts for symbol in symbols]
     assert whole == wanted
@@ -277,6 +290,37 @@ def test_a_folder_of_a_language_is_decided_and_run(tmp_path: Path) -> None:
     assert alone["run"]["length"] == 6
     assert "$" not in alone["may"] + alone["says"]
     assert 0 < alone["run"]["wrong"] < row["run"]["wrong"]
+
+
+def test_what_has_no_bound_is_written_as_null(tmp_path: Path) -> None:
+    row = {"name": "one", "status": "refuted", "seconds": 1.0, "least margin": [-np.inf, -0.5]}
+    published.leave(tmp_path, [row], lambda rows: f"{rows[0]['least margin'][0]}")
+    (found,) = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert found == row | {"least margin": [None, -0.5]}
+    assert (tmp_path / "table.md").read_text() == "-inf"
+
+
+def test_folders_are_known_by_their_names_and_the_rest_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(decompiled, "decide", lambda folder, name, *_, end: asked.append(name))
+    monkeypatch.setattr(decompiled, "leave", lambda out, rows, table: [*rows])
+    monkeypatch.setattr("sys.argv", ["decompiled", str(tmp_path)])
+    for name in ("parity", "D", "D0", "tomita8", "none"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    with pytest.raises(SystemExit):
+        decompiled.main()
+    assert "no folder of a model" in capsys.readouterr().err
+    (tmp_path / "none" / "config.json").unlink()
+    for name in ("bce_D4", "ababstar-@1l2h64d3lr01drop"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    decompiled.main()
+    assert asked == ["ababstar-@1l2h64d3lr01drop", "bce_D4"]
+    left_out = capsys.readouterr().err.splitlines()
+    assert [Path(line.split(":")[0]).name for line in left_out] == ["D", "D0", "parity", "tomita8"]
 
 
 @pytest.mark.parametrize("low", [0, 7, 31_710_003_300_001, 99_999_999])
