@@ -22,6 +22,9 @@ ifneq ($(shell cat '$(READY)' 2>/dev/null),$(CURDIR))
 .PHONY: $(READY)
 endif
 
+# Empty counts as not set: where it is set, each process compiles again what it imports, and pytest rewrites every test.
+export PYTHONDONTWRITEBYTECODE :=
+
 # One thread for each test worker, and no network while tests run.
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 WANDB_MODE=disabled
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
