@@ -4,7 +4,7 @@ Models of `minimal-onehot` trained plainly and with the drift of matched pairs r
 construction with uniform attention, are decided on every prefix up to a length ("counted", so that
 every wrong profile is evaluated), with a limit of time each. "decided" is the share of depths and
 lengths that were gone through in it. Beside it: all prefixes up to length 10 run through the model,
-one batch a length. One thread; only ratios carry over to other machines.
+one batch a length. One thread, or `--jobs` processes; only ratios carry over to other machines.
 
 Run with ``python benchmarks/bench_language.py``; ``--figure FILE.html`` draws the decided
 share against length, and with Chromium also ``FILE.png``. The picture in the documentation is
@@ -69,7 +69,9 @@ def trained(weight: float, n_seeds: int) -> list[Any]:
 
 def main() -> None:
     """Print a row for each group of models and length."""
-    said = options(__doc__, seeds=4, lengths=[10, 20, 28, 36, 44, 60], limit=30.0, figure="")
+    said = options(
+        __doc__, seeds=4, lengths=[10, 20, 28, 36, 44, 60], limit=30.0, jobs=1, figure=""
+    )
     groups = {
         "plain": trained(0.0, said.seeds),
         "drift 0.03": trained(0.03, said.seeds),
@@ -81,7 +83,8 @@ def main() -> None:
     shares: dict[str, list[float]] = {}
     for name, models in groups.items():
         for length in said.lengths:
-            found = [certify_language(each, TASK, length, time_limit=said.limit) for each in models]
+            how: Any = {"time_limit": said.limit, "n_jobs": said.jobs}
+            found = [certify_language(each, TASK, length, **how) for each in models]
             decided = float(
                 np.mean([np.mean([r.decided for r in each.by_length]) for each in found])
             )
