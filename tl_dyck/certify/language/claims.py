@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tl_dyck.certify.exact.balls import UNIT, Array
+from tl_dyck.certify.exact.balls import UNIT, Array, folded
 from tl_dyck.certify.language.profiles import Ending
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.certify.protocol import CertifyError
@@ -97,7 +98,7 @@ def quotient_error(size: Array, error: Array, factor: Array) -> tuple[Array, Arr
         factor: and a bound of its error, ``[n, 2]``.
     """
     divisor, lost = factor.T
-    off = error.max(1) / divisor
+    off = folded(np.maximum, error) / divisor
     # |F/ρ - g| ≤ |F - ρ' g| / ρ + |g| |ρ' - ρ| / ρ for the exact ρ', and |g| ≤ (|F/ρ| + off) ρ/ρ'
     relative = np.where(divisor > lost, lost / (divisor - lost), np.inf)
     return off, np.where(relative > 0, (size + off) * relative, 0.0)
@@ -180,7 +181,8 @@ class Signs(PrefixClaim):
     def least(self, ending: Ending, values: Array) -> Array:
         """Min over losers of max over winners; of lower bounds it is a lower bound."""
         n_winners = 1 if self.closing else len(valid_tokens(self.language, ending))
-        least: Array = values.reshape(len(values), -1, n_winners).max(2).min(1)
+        most = [values[:, first::n_winners] for first in range(n_winners)]
+        least: Array = folded(np.minimum, reduce(np.maximum, most))
         return least
 
 
@@ -210,7 +212,7 @@ class Allowed(PrefixClaim):
 
     def least(self, ending: Ending, values: Array) -> Array:
         """Min over brackets; of lower bounds it is a lower bound."""
-        least: Array = values.min(1)
+        least: Array = folded(np.minimum, values)
         return least
 
 

@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tl_dyck.certify.exact.balls import Array, IntArray
+from tl_dyck.certify.exact.balls import Array, IntArray, folded
 from tl_dyck.certify.language.claims import PrefixClaim, known
 from tl_dyck.certify.language.counted import Counted, NetworkSymbols
 from tl_dyck.certify.language.forms import Form, has_form
@@ -81,7 +81,7 @@ class Evaluator:
         def weigh(at: IntArray) -> tuple[IntArray, Array, Array]:
             mine = pairs[at]
             # int64, since pairs are int16
-            lengths = 2 * mine.sum(1, dtype=np.int64) + ending.depth
+            lengths = 2 * folded(np.add, mine).astype(np.int64) + ending.depth
             return lengths, profiles.log_string(ending, mine), profiles.log_count(ending, mine)
 
         return JudgedPrefixes(ending, *self.margins(ending, pairs), pairs, "pairs", weigh)

@@ -34,7 +34,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray
+from tl_dyck.certify.exact.balls import Array, BoolArray, IntArray, folded
 from tl_dyck.kit.arguments import checked
 from tl_dyck.language import DyckDistribution
 
@@ -168,7 +168,7 @@ class Profiles:
         """Which rows of pairs are those of some prefix with this ending."""
         d, levels = ending.depth, self.per_level(pairs)
         if ending.closes is None and d == 0:
-            nothing: BoolArray = levels.sum(1) == 0
+            nothing: BoolArray = folded(np.add, levels) == 0
             return nothing
         fine = np.ones(len(pairs), dtype=bool)
         if ending.closes is not None:
@@ -206,7 +206,7 @@ class Profiles:
         n = np.maximum(nodes, 1)
         places = table.take(np.maximum(children + n - 1, 0)) - table.take(n - 1)
         same = table.take(np.maximum(of_type, 0))
-        return np.where(possible, places.sum(1) - same.sum(1), -np.inf)
+        return np.where(possible, folded(np.add, places) - folded(np.add, same), -np.inf)
 
     def log_string(self, ending: Ending, pairs: Counts) -> Array:
         """Log-probability of each single prefix of a profile, among the prefixes of its length."""

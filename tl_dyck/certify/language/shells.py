@@ -33,13 +33,13 @@ _BLOCK = 4096
 _ALONE = 6
 """Up to so many pairs each number of them is a shell of its own."""
 
-_AT_ONCE = 1024
+_AT_ONCE = 2048
 """Boxes bounded at once."""
 
 _MOST = 5_000_000
 """Numbers that a bound of all of them may take: with many kinds of pairs they are fewer boxes."""
 
-_SMALL = 64
+_SMALL = 96
 """Profiles in a box that is evaluated instead of split."""
 
 _FEW = 2000

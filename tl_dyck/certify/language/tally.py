@@ -166,11 +166,11 @@ class Gathered:
         if not len(at):
             return
         lengths, log_string, log_count = judged.weigh(at)
-        for length in dict.fromkeys(lengths.tolist()):
-            mine, place = lengths == length, (length, judged.ending.depth)
-            mass = log_sum(log_string[mine] + log_count[mine])
-            self.log_mass[place] = np.logaddexp(self.log_mass[place], mass)
-            self.strings[place] += _whole_sum(log_count[mine])
+        mass, strings = log_sums(lengths, log_string + log_count), _whole_sums(lengths, log_count)
+        for length in np.flatnonzero(np.bincount(lengths)).tolist():
+            place = (length, judged.ending.depth)
+            self.log_mass[place] = np.logaddexp(self.log_mass[place], mass[length])
+            self.strings[place] += strings[length]
         # of the shortest the likeliest; −∞ is chosen by none
         short = np.where(lengths == lengths.min(), log_string, -np.inf)
         noted = dict.fromkeys(int(nats.argmax()) for nats in (log_string, short))
@@ -288,14 +288,30 @@ class Tally:
 
 def log_sum(nats: Array) -> float:
     """Log of a sum of numbers, from their logs."""
-    top = float(nats.max())
+    return float(log_sums(np.zeros(len(nats), dtype=np.int64), nats)[0])
+
+
+def log_sums(at: IntArray, nats: Array) -> Array:
+    """Log of the sum of the numbers at each index, from their logs; -inf where there is none."""
+    top = _largest(at, nats)
     # the largest is taken out, so that no exponential overflows; of nothing the log is −∞
-    return top if top == -math.inf else top + math.log(float(np.exp(nats - top).sum()))
+    base = np.where(top == -np.inf, 0.0, top)
+    with np.errstate(divide="ignore"):
+        found: Array = base + np.log(np.bincount(at, np.exp(nats - base[at])))
+    return found
 
 
-def _whole_sum(nats: Array) -> int:
-    """The sum of numbers, from their logs."""
+def _whole_sums(at: IntArray, nats: Array) -> list[int]:
+    """The sum of the numbers at each index, from their logs."""
     # so that the largest fits a float64's integers; what is shifted out is beyond 12 digits
     # 52: the largest is then below 2^53, up to where float64 holds every integer
-    bits = max(0, int(float(nats.max()) / math.log(2)) - 52)
-    return int(np.rint(np.exp(nats - bits * math.log(2))).sum()) << bits
+    bits = np.maximum(0, np.trunc(_largest(at, nats) / math.log(2)) - 52)
+    sums = np.rint(np.bincount(at, np.exp(nats - math.log(2) * bits[at])))
+    return [int(each) << int(shift) for each, shift in zip(sums, bits, strict=True)]
+
+
+def _largest(at: IntArray, numbers: Array) -> Array:
+    """The largest number at each index."""
+    found = np.full(int(at.max()) + 1, -np.inf)
+    np.maximum.at(found, at, numbers)
+    return found
