@@ -204,7 +204,7 @@ TOOLS: tuple[Check, ...] = (
 def outcome(tool: Check, make: Callable[[], Any], tokens: torch.Tensor) -> str:
     """One word or a reason."""
     try:
-        model = make()
+        model = copy.deepcopy(make()).eval()  # tools change it
     except NoBridgeError as error:
         return f"refused: {_line(error)}"
     try:
@@ -234,17 +234,13 @@ def measured() -> dict[str, dict[str, dict[str, str]]]:
     for family in FAMILIES:
         n_heads = 1 if family.startswith("minimal") else 2
         config = get_config(family, task, n_heads=n_heads, dtype=torch.float64)
-        # made once, and each tool has a copy
-        ways = {"model": cache(partial(build_model, config, seed=0))}
+        ways: dict[str, Callable[[], Any]] = {"model": cache(partial(build_model, config, seed=0))}
         if MAJOR >= 4:
             ways["bridge"] = cache(partial(_bridged, config))
         tokens = build_model(config, seed=0).to_tokens(list(_TEXTS)).cpu()
         for tool in TOOLS:
             words = found.setdefault(str(tool.__doc__).splitlines()[0], {})
-            words[family] = {
-                way: outcome(tool, lambda make=make: copy.deepcopy(make()).eval(), tokens)
-                for way, make in ways.items()
-            }
+            words[family] = {way: outcome(tool, make, tokens) for way, make in ways.items()}
     return found
 
 

@@ -51,7 +51,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def nothing_trained(monkeypatch):
-    """Cases are some that come with the package, but of kinds and layers that do not, built ones."""
+    """Cases are some that come with the package; of kinds and layers that do not, built ones."""
     make, file = cases.sealed_case, shipped(SUITES["quick"])
 
     def sealed(kind, seed, **knobs):
