@@ -8,12 +8,13 @@ kept.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import re
 import warnings
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +204,7 @@ TOOLS: tuple[Check, ...] = (
 def outcome(tool: Check, make: Callable[[], Any], tokens: torch.Tensor) -> str:
     """One word or a reason."""
     try:
-        model = make()
+        model = copy.deepcopy(make()).eval()  # tools change it
     except NoBridgeError as error:
         return f"refused: {_line(error)}"
     try:
@@ -221,6 +222,10 @@ def _line(error: Exception) -> str:
     return text if len(text) <= 90 else f"{text[:87].rstrip()}…"
 
 
+def _bridged(config: Any) -> Any:
+    return as_bridge(build_model(config, seed=0))
+
+
 def measured() -> dict[str, dict[str, dict[str, str]]]:
     """For each tool and family what comes of it, with our model and with its bridge."""
     warnings.simplefilter("ignore")
@@ -229,16 +234,13 @@ def measured() -> dict[str, dict[str, dict[str, str]]]:
     for family in FAMILIES:
         n_heads = 1 if family.startswith("minimal") else 2
         config = get_config(family, task, n_heads=n_heads, dtype=torch.float64)
-        ways = {"model": partial(build_model, config, seed=0)}
+        ways: dict[str, Callable[[], Any]] = {"model": cache(partial(build_model, config, seed=0))}
         if MAJOR >= 4:
-            ways["bridge"] = lambda config=config: as_bridge(build_model(config, seed=0)).eval()
+            ways["bridge"] = cache(partial(_bridged, config))
         tokens = build_model(config, seed=0).to_tokens(list(_TEXTS)).cpu()
         for tool in TOOLS:
             words = found.setdefault(str(tool.__doc__).splitlines()[0], {})
-            words[family] = {
-                way: outcome(tool, lambda make=make: make().eval(), tokens)
-                for way, make in ways.items()
-            }
+            words[family] = {way: outcome(tool, make, tokens) for way, make in ways.items()}
     return found
 
 

@@ -51,11 +51,11 @@ def run(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def nothing_trained(monkeypatch):
-    """Trained cases are those that come with the package; of two layers, built ones."""
+    """Cases are some that come with the package; of others, built ones."""
     make, file = cases.sealed_case, shipped(SUITES["quick"])
 
     def sealed(kind, seed, **knobs):
-        if kind == "trained" and "n_layers" not in knobs:
+        if kind in file.suite.sizes and {*knobs} <= {"block"}:
             block = knobs.get("block", "gpt")
             return file.sealed(kind, file.suite.first_seed + (3 if block == "eq6" else 0))
         return make("balanced" if kind == "trained" else kind, seed, **knobs)

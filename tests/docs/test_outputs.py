@@ -53,13 +53,14 @@ REGISTERED = {
 }
 #: What takes long: less of it, but in the slow tests. What a block prints then has the same labels.
 SMALLER = {
-    '"dyck-2-4", 28, "agree"': '"dyck-2-4", 10, "agree"',
+    '"dyck-2-4", 28, "agree"': '"dyck-2-4", 6, "agree"',
     '"dyck-2-4", 8, "valid_token"': '"dyck-2-4", 4, "valid_token"',
     "certify_language(model, task, 20))": "certify_language(model, task, 8, most_run=500))",
-    "drift_weight=0.03, target=None": "drift_weight=0.03, target=None, steps=150",
+    "drift_weight=0.03, target=None": "drift_weight=0.03, target=None, steps=40",
     "task, 60))  # decides": "task, 8))  # decides",
     '("uniform", seed) for seed in range(4)': '("uniform", seed) for seed in range(1)',
-    '("balanced", seed) for seed in range(6)': '("balanced", seed) for seed in range(1)',
+    '("balanced", seed) for seed in range(6)': '("balanced", 4)',
+    "n_trials=3": "n_trials=1",
     "for seed in range(2)]\ncases": "for seed in range(1)]\ncases",
 }
 LONG = [page for page in PAGES if any(each in page.read_text("utf-8") for each in SMALLER)]

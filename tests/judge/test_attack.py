@@ -48,7 +48,7 @@ def ticks() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def drawn() -> tuple[list[Shown], list[Shown]]:
-    return cases(0, 50), cases(1000, 50)
+    return cases(0, 30), cases(1000, 30)
 
 
 def answers(facts: list[Fact]) -> list[bool]:

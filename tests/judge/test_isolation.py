@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats  # noqa: F401 - sets filters of warnings, when it is first imported
 import torch
 import torch._dynamo  # what the first optimiser of a process loads, and leaves changed
 from torch.nn import functional

@@ -81,7 +81,7 @@ def test_training_on_worst_strings_certifies_more(folder: Path) -> None:
     certified = {}
     for objective in ("clean", "worst"):
         options = TextTraining(
-            objective=objective, steps=150, learning_rate=2e-2, weight_decay=0.0, weight=0.8
+            objective=objective, steps=80, learning_rate=2e-2, weight_decay=0.0, weight=0.8
         )
         model, _ = train_text(config, corpus.train, options, space=space, progress=False)
         found = certify_sentences(model, corpus.test, space)

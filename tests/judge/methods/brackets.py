@@ -91,7 +91,7 @@ def _difference(case: Case, row: Row, answer: int, embed: Array) -> float:
 
 
 def _scaled(case: Case, row: Row, place: int, factor: float) -> Array:
-    embed = network(case.model).embed(np.array([row]))
+    embed = network(case.model).embed(np.array([row])).copy()
     embed[0, place] *= factor
     return embed
 
@@ -114,7 +114,7 @@ def along(shares: Sequence[float]) -> Sizes:
 
     @singly
     def size(case: Case, row: Row, answer: int) -> Array:
-        embed = network(case.model).embed(np.array([row]))[0]
+        embed = network(case.model).embed(np.array([row])).copy()[0]
         places = np.eye(len(row))[:, :, None]
         ends = [s * embed + side * step * places * embed for s in shares for side in (1, -1)]
         moved = np.concatenate(ends)

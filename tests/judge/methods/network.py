@@ -92,15 +92,19 @@ class Network:
         assert self.cfg.act_fn == "relu"
         self.w = {name: value.detach().numpy() for name, value in model.named_parameters()}
         self.table = model.embed.table.numpy() if hasattr(model.embed, "table") else None
+        self._embedded: dict[bytes, Array] = {}  # by rows: the same ones are read again and again
 
     def embed(self, rows: Array) -> Array:
         if self.table is None:
             return self.w["embed.W_E"][rows]
-        found = np.zeros((*rows.shape, self.cfg.d_model))
-        for string, row in enumerate(rows.tolist()):
-            for index, (token, stack) in enumerate(zip(row, stacks(row), strict=True)):
-                found[string, index] = self.table[token, len(stack)]
-        return found
+        key = repr(rows.shape).encode() + rows.tobytes()
+        if key not in self._embedded:
+            found = self._embedded[key] = np.zeros((*rows.shape, self.cfg.d_model))
+            for string, row in enumerate(rows.tolist()):
+                for index, (token, stack) in enumerate(zip(row, stacks(row), strict=True)):
+                    found[string, index] = self.table[token, len(stack)]
+            found.flags.writeable = False
+        return self._embedded[key]
 
     def run(
         self,

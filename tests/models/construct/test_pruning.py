@@ -116,7 +116,7 @@ def test_every_weight_is_the_random_networks_or_zero(fields: dict[str, Any]) -> 
     assert pruning.kept < 0.2
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 10**6),
     items=st.integers(7, 14),
