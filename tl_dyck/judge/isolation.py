@@ -338,22 +338,16 @@ _ABSENT = object()
 def _attributes(owner: Any, names: tuple[str, ...] | None = None) -> _Watched:
     """The attributes of a class or module; of those names, or all that there are."""
     parts = [(name, f"{owner.__name__}.{name}") for name in names or ()]
-    whole: dict[str, Any] = {}
-    known: dict[str, Any] = {}
 
     def get() -> dict[str, Any]:
-        nonlocal whole, known
         found, loaded = vars(owner), sys.modules
         if names is None:
             return dict(found)
-        if whole != found:  # seldom, and it is much quicker to see that nothing has changed
-            # NumPy and torch load parts of themselves when they are asked for: that is no change
-            whole = dict(found)
-            known = {
-                name: _ABSENT if (x := found.get(name, _ABSENT)) is loaded.get(part, _ABSENT) else x
-                for name, part in parts
-            }
-        return known
+        # NumPy and torch load parts of themselves when they are asked for: that is no change
+        return {
+            name: _ABSENT if (x := found.get(name, _ABSENT)) is loaded.get(part, _ABSENT) else x
+            for name, part in parts
+        }
 
     def put_back(was: Mapping[str, Any]) -> None:
         for name in {*get()} | {*was}:
