@@ -13,6 +13,7 @@ from tl_dyck.certify.exact.balls import (
     Ball,
     activation,
     apply_activation,
+    folded,
     gamma,
     layer_norm,
     length,
@@ -131,3 +132,13 @@ def test_gamma_is_highams() -> None:
     u = Fraction(1, 2**53)
     exact = 1000 * u / (1 - 1000 * u)
     assert abs(Fraction(gamma(1000)) - exact) < exact / 10**12
+
+
+@pytest.mark.parametrize("columns", [1, 2, 16, 17])
+@pytest.mark.parametrize("operation", [np.add, np.minimum, np.maximum])
+def test_rows_are_folded_as_by_reduce(operation: np.ufunc, columns: int) -> None:
+    for rows in (0, 1, 40):  # whole numbers: their sums have no order
+        drawn = np.random.default_rng(columns).integers(-9, 9, (rows, columns)).astype(float)
+        for view in (drawn, np.asfortranarray(drawn)):
+            assert np.array_equal(folded(operation, view), operation.reduce(view, axis=1))
+    assert np.array_equal(folded(np.add, np.zeros((3, 0))), np.zeros(3))
