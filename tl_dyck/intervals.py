@@ -219,7 +219,7 @@ def share(successes: int, n: int, *, level: float = LEVEL) -> Estimate:
         return Estimate(value=math.nan, low=math.nan, high=math.nan, **about)
     from scipy import special
 
-    # quantiles of beta distributions; SciPy searches for them, which takes a thousand times as long
+    # quantiles of beta distributions; SciPy's test searches for them, a hundred times as long
     tail, others = (1 - level) / 2, n - successes
     low = special.betaincinv(successes, others + 1, tail) if successes else 0.0
     high = special.betainccinv(successes + 1, others, tail) if others else 1.0

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tl_dyck import AutomatonTask, Vocabulary, adopt, certify_language
 from tl_dyck.certify.language import LanguageCertificate
+from tl_dyck.kit.files import CorruptFileError, parse_json, read_regular
 from tl_dyck.kit.registry import unknown_name
 from tl_dyck.tasks.tables import all_strings
 from tl_dyck_papers.published import leave, options_of
@@ -86,6 +87,24 @@ def language_of(name: str) -> tuple[str, Moves] | None:
     if stem not in REGULAR:
         return None
     return REGULAR[stem][0], _by_table(*REGULAR[stem])
+
+
+def left_out(folder: Path) -> str:
+    """Why a folder is of no model that says what may follow in a language that is known here."""
+    language = language_of(folder.name)
+    if language is None:
+        return "its name is no language's"
+    try:
+        config = parse_json(read_regular(folder / "config.json"))
+    except (ValueError, CorruptFileError):
+        config = None
+    if not isinstance(config, dict):
+        return "its config.json is no object of JSON"
+    # models that say whether a string belongs have answers among the symbols, and so other ids
+    n = len(language[0])
+    if (config.get("bos_token_id"), config.get("eos_token_id")) != (n, n + 2):
+        return f"its BOS and end are not {n} and {n + 2}, as of one that says what may follow"
+    return ""
 
 
 def task_of(name: str, *, end: bool = True) -> AutomatonTask:
@@ -219,11 +238,12 @@ def main() -> None:
         "--no-end", dest="end", action="store_false", help="ask of symbols, not whether it may end"
     )
     options = parser.parse_args()
-    folders = sorted(each.parent for each in options.folder.glob("*/config.json"))
-    names = [each.name for each in folders if language_of(each.name)]
-    for each in folders:
-        if each.name not in names:
-            print(f"{each}: left out, for its name is no language's", file=sys.stderr)
+    names = []
+    for each in sorted(each.parent for each in options.folder.glob("*/config.json")):
+        if why := left_out(each):
+            print(f"{each}: left out: {why}", file=sys.stderr)
+        else:
+            names.append(each.name)
     if not names:
         parser.error(
             f"no folder of a model in {options.folder}: each has a config.json, and a name "

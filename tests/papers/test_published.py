@@ -314,13 +314,23 @@ def test_folders_are_known_by_their_names_and_the_rest_is_named(
         decompiled.main()
     assert "no folder of a model" in capsys.readouterr().err
     (tmp_path / "none" / "config.json").unlink()
-    for name in ("bce_D4", "ababstar-@1l2h64d3lr01drop"):
+    # of D5, which says whether a string belongs, "0" and "1" are symbols, too
+    for name, bos in (("bce_D4", 2), ("ababstar-@1l2h64d3lr01drop", 2), ("D5", 4)):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text("{}")
+        config = {"bos_token_id": bos, "eos_token_id": bos + 2}
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+    for name, text in (("tomita1", "[]"), ("tomita2", "{")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
+        assert decompiled.left_out(tmp_path / name) == "its config.json is no object of JSON"
+        (tmp_path / name / "config.json").unlink()
     decompiled.main()
     assert asked == ["ababstar-@1l2h64d3lr01drop", "bce_D4"]
-    left_out = capsys.readouterr().err.splitlines()
-    assert [Path(line.split(":")[0]).name for line in left_out] == ["D", "D0", "parity", "tomita8"]
+    said = [line.split(": left out: ") for line in capsys.readouterr().err.splitlines()]
+    assert [Path(name).name for name, _ in said] == ["D", "D0", "D5", "parity", "tomita8"]
+    assert [why for _, why in said if why != "its name is no language's"] == [
+        "its BOS and end are not 2 and 4, as of one that says what may follow"
+    ]
 
 
 @pytest.mark.parametrize("low", [0, 7, 31_710_003_300_001, 99_999_999])

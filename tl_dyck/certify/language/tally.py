@@ -306,7 +306,7 @@ def _whole_sums(at: IntArray, nats: Array) -> list[int]:
     # so that the largest fits a float64's integers; what is shifted out is beyond 12 digits
     # 52: the largest is then below 2^53, up to where float64 holds every integer
     bits = np.maximum(0, np.trunc(_largest(at, nats) / math.log(2)) - 52)
-    sums = np.rint(np.bincount(at, np.exp(nats - math.log(2) * bits[at])))
+    sums = np.bincount(at, np.rint(np.exp(nats - math.log(2) * bits[at])))
     return [int(each) << int(shift) for each, shift in zip(sums, bits, strict=True)]
 
 
