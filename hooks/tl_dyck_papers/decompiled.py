@@ -241,7 +241,7 @@ def main() -> None:
     names = []
     for each in sorted(each.parent for each in options.folder.glob("*/config.json")):
         if why := left_out(each):
-            print(f"{each}: left out: {why}", file=sys.stderr)
+            print(f"{str(each)!r}: left out: {why}", file=sys.stderr)
         else:
             names.append(each.name)
     if not names:

@@ -368,6 +368,7 @@ ELSEWHERE = {
     "tl_dyck/judge/run.py": "here, tables and records of a judgement",
     "tl_dyck/judge/public.py": "a suite: tests/judge/test_public.py",
     "hooks/tl_dyck_papers/adders.py": "tensors alone",
+    "hooks/tl_dyck_papers/decompiled.py": "two numbers: tests/papers/test_published.py",
     "tl_dyck/studies/ablation.py": "here, tables of an ablation",
     "tl_dyck/runs/merge.py": "a sweep's records",
     "tl_dyck/report/sweep.py": "tensors alone",
