@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("tl_dyck", "hooks", "tests", "tools", "pyproject.toml", "constraints.txt")
+COPIED = ("tl_dyck", "hooks", "tests", "tools", "pyproject.toml")
 SECONDS = 600  # for the tests of one mutant; a mutant that never ends counts as killed
 
 
