@@ -222,7 +222,7 @@ def share(successes: int, n: int, *, level: float = LEVEL) -> Estimate:
     # quantiles of beta distributions; SciPy's test searches for them, a hundred times as long
     tail, others = (1 - level) / 2, n - successes
     low = special.betaincinv(successes, others + 1, tail) if successes else 0.0
-    high = special.betainccinv(successes + 1, others, tail) if others else 1.0
+    high = special.betaincinv(successes + 1, others, 1 - tail) if others else 1.0
     return Estimate(value=successes / n, low=float(low), high=float(high), **about)
 
 
