@@ -228,7 +228,7 @@ json.dump({"heads": [breaks(each) for each in asked["heads"]]}, open("answers.js
 
 
 def in_inspect():
-    """Two samples each of an agent that runs `CODE`, and of the script that knows all."""
+    """A sample each of an agent that runs `CODE`, and of the script that knows all."""
     from inspect_ai import eval as evaluate
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
@@ -247,7 +247,7 @@ def in_inspect():
         task = circuits(cases=1, trained=False, salt=SALT, sandbox="local")
         mock = get_model("mockllm/model", custom_outputs=outputs())
         [log] = evaluate(
-            task, solver=agent, model=mock, max_samples=1, limit=2, log_dir="logs", display="none"
+            task, solver=agent, model=mock, max_samples=1, limit=1, log_dir="logs", display="none"
         )
         assert log.status == "success", log.error
         metrics = {name: each.value for name, each in log.results.scores[0].metrics.items()}
@@ -270,8 +270,7 @@ def test_a_mock_agent_and_a_script_in_inspect(tmp_path, monkeypatch, cases):
     assert mock["auroc, needed"] > 0.9  # 64 strings, where every prefix is the truth
     assert 0 < mock["brier"] < 0.25
     assert mock["circuit"] == 0
-    assert len(read) == 2
-    for said, metadata in read:  # nothing of the answers is in what the agent reads
-        assert not any(metadata["kind"] in each or metadata["seed"] in each for each in said)
+    ((said, metadata),) = read  # nothing of the answers is in what the agent reads
+    assert not any(metadata["kind"] in each or metadata["seed"] in each for each in said)
     assert [oracle[name] for name in ("brier", "stake", "circuit")] == [0, 1, 1]
     assert all(value == 1 or math.isnan(value) for name, value in oracle.items() if "auroc" in name)

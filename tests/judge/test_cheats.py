@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -104,12 +105,28 @@ def test_norms_are_of_weights() -> None:
     assert row["norm_31":"norm_33"].tolist() == pytest.approx(expected)
 
 
+@cache
+def with_mirror(kind: str, seed: int) -> tuple[Any, Any, Any]:
+    """A case, its facts, and the model of which its maker asks for what is shared."""
+    room: Any = trained_cases if kind == "trained" else built_cases
+    make = trained_cases.train_case if kind == "trained" else built_cases.construct_case
+    mirrors: list[Any] = []
+
+    def about_heads(mirror: Enumeration) -> Any:
+        mirrors.append(mirror.model)
+        return pose.about_heads(mirror)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "about_heads", about_heads)
+        return *make(kind, seed, {}), mirrors[-1]
+
+
 @pytest.mark.parametrize("kind", ["stack", "trained"])
 def test_places_do_not_tell_which_heads_work(kind: str) -> None:
     """Neither coordinates nor units; in the order in which they were made both did."""
     rows = []
-    for seed in range(3):
-        case, _ = make_case(kind, seed)
+    for seed in range(3 if kind == "stack" else 2):  # two that are trained have seven heads
+        case = make_case(kind, seed)[0] if seed != 1 else with_mirror(kind, seed)[0]
         world = Enumeration(case.model, case.task.language, case.length, case.task.distribution)
         answers = {
             " ".join(map(str, fact.question.target)): fact.answer
@@ -125,30 +142,15 @@ def test_places_do_not_tell_which_heads_work(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["balanced", "stack", "backup", "trained"])
-def test_who_knows_all_but_which_circuit_is_heard_knows_little(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_knows_all_but_which_circuit_is_heard_knows_little(kind: str) -> None:
     """He says how often the answer is yes in a model and its mirror: they share all but W_U."""
-    room: Any = trained_cases if kind == "trained" else built_cases
-    make = trained_cases.train_case if kind == "trained" else built_cases.construct_case
-    mirrors: list[Any] = []
-
-    def about_heads(mirror: Enumeration) -> Any:
-        mirrors.append(mirror.model)
-        return pose.about_heads(mirror)
-
-    monkeypatch.setattr(room, "about_heads", about_heads)
-    for seed in range(1, 2):
-        case, facts = make(kind, seed, {})
-        model, mirror = case.model, mirrors[-1]
-        mine, other = model.state_dict(), mirror.state_dict()
-        assert [name for name in mine if not torch.equal(mine[name], other[name])] == [
-            "unembed.W_U"
-        ]
-        world = Enumeration(mirror, case.task.language, case.length, case.task.distribution)
-        there = {fact.question: fact.answer for fact in head_facts(world)}
-        for question in ABOUT_HEADS:
-            asked = [fact for fact in facts if fact.question.kind == question]
-            either = [fact.answer + there[fact.question] for fact in asked]
-            assert max(either, default=0) <= 1  # no head does the work of both
-            assert either.count(0) <= either.count(1) / 2 + 1
+    case, facts, mirror = with_mirror(kind, 1)
+    mine, other = case.model.state_dict(), mirror.state_dict()
+    assert [name for name in mine if not torch.equal(mine[name], other[name])] == ["unembed.W_U"]
+    world = Enumeration(mirror, case.task.language, case.length, case.task.distribution)
+    there = {fact.question: fact.answer for fact in head_facts(world)}
+    for question in ABOUT_HEADS:
+        asked = [fact for fact in facts if fact.question.kind == question]
+        either = [fact.answer + there[fact.question] for fact in asked]
+        assert max(either, default=0) <= 1  # no head does the work of both
+        assert either.count(0) <= either.count(1) / 2 + 1
