@@ -40,7 +40,7 @@ _FORM = "tl_dyck.suite/1"
 _MAGIC = f"{_FORM}\n".encode()
 _NUMBER = 8  # bytes that say how long the index is
 _LARGEST_INDEX = 2**26  # bytes; of the largest suite that there may be
-#: In bytes: judge-2.1/full would have a seventh of that.
+#: In bytes: judge-3/full would have a seventh of that.
 LARGEST_SUITE = 2**29
 _CASE = "case.bin"
 _KEPT = 4  # files that a process has open at a time
