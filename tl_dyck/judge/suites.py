@@ -146,7 +146,7 @@ _QUICK = {
     "backup": 16,
     "alone": 8,
     "trained": 72,
-    "hidden": 96,
+    "hidden": 80,
     "twins": 8,
 }
 
