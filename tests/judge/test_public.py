@@ -414,15 +414,15 @@ def test_what_is_wrong_is_said_before_cases_are_made(
 
 def test_the_command_writes_a_file(tmp_path: Path) -> None:
     place = tmp_path / "mine.suite"
-    sizes = ["--set", "sizes.uniform=1", "--set", "first_seed=0"]
-    for kind in ("balanced", "stack", "backup", "alone", "trained", "twins"):
+    sizes, kinds = ["--set", "first_seed=0"], public.SUITES["quick"].sizes
+    for kind in kinds:
         sizes += ["--set", f"sizes.{kind}=1"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(public, "sealed_case", lambda kind, seed: sealed_case("uniform", 0))
         done = told("--make-suite", place, "--jobs", 1, *sizes)
     assert done.exit_code == 0, done.output
     assert open_suite(place).digest[:16] in done.output
-    assert sum(open_suite(place).suite.sizes.values()) == 7
+    assert sum(open_suite(place).suite.sizes.values()) == len(kinds)
 
 
 def test_a_method_in_a_file_is_judged_by_a_private_suite(

@@ -42,9 +42,7 @@ HIDDEN = "hidden"
 LARGER = {HIDDEN: "As trained, with four heads a layer, and weights that tell less."}
 #: The same for one of several tasks, with two to four heads a layer; of the second kind weights
 #: tell less.
-OF_TASKS = {
-    f"{before}-{name}": said for before in ("task", HIDDEN) for name, said in TASKS.items()
-}
+OF_TASKS = {f"{before}-{name}": said for before in ("task", HIDDEN) for name, said in TASKS.items()}
 # of judge-2.4, whose cases are recorded: as `tl_dyck.judge.pose.NEITHER`
 _NEITHER_OF_TASKS = 0.5
 _PART = 16  # coordinates of symbols and places, and of each group: no model has more than 48
