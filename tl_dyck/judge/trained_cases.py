@@ -16,11 +16,12 @@ from tl_dyck.judge.heads import reorder
 from tl_dyck.judge.pose import (
     TOKENS,
     about_heads,
-    ask_at_length,
+    about_stack,
     choose,
     every_string,
     generator_of,
     pose,
+    right_at_length,
     small_task,
 )
 from tl_dyck.judge.protocol import Case, Fact, JudgeError
@@ -81,7 +82,7 @@ def train_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
     model, mirror, task = trained_models(given, generator)
     world = every_string(model, task, f"{kind}-{seed}")
     case, facts = pose(world, task, generator, about_heads(every_string(mirror, task)), TOKENS)
-    return ask_at_length(case, facts, exact=False)
+    return case, [*facts, *about_stack(right_at_length(model, task.language))]
 
 
 @one_thread()
