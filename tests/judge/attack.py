@@ -221,7 +221,7 @@ def too_good(found: pd.DataFrame) -> list[str]:
         f"“{row['question']}”: {row['by']} has {row['auroc']:.2f} [{row['auroc_low']:.2f}, "
         f"{row['auroc_high']:.2f}], and {said}"
         for row in found.to_dict("records")
-        if (said := broken(row["question"], row)) is not None
+        if (said := broken(row)) is not None
     ]
 
 

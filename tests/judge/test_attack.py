@@ -164,7 +164,6 @@ def test_what_is_planted_is_found(
     assert least <= row["auroc"] <= most, row
     beyond = row["auroc"] > 0.75 or row["auroc_high"] > 0.8
     assert bool(too_good(pd.DataFrame([row]))) == beyond
-    assert not too_good(pd.DataFrame([row | {"question": "stack"}]))
 
 
 def test_who_learns_from_the_suite_itself_is_told_no_answer_about_what_he_is_asked() -> None:

@@ -157,8 +157,8 @@ _PARTS = {"levels": 40, "features": 16}
 _MORE = {"hidden-sign": 320, "hidden-modular": 160}
 _TASKS = {kind: 60 for kind in OF_TASKS if kind.startswith("hidden-")} | _MORE
 
-#: `judge-3.1` at its two scales: the first cases of "full" are those of "quick". Of other models are
-#: "edges", "parts", which asks about depth and features, and "tasks", of which one is brackets.
+#: `judge-3.1` at its two scales: the first cases of "full" are those of "quick". Of other models
+#: are "edges", "parts", which asks about depth and features, and "tasks", of which one is brackets.
 SUITES = {
     "quick": Suite(name="judge-3.1/quick", sizes=_QUICK),
     "full": Suite(name="judge-3.1/full", sizes={kind: 5 * size for kind, size in _QUICK.items()}),
