@@ -160,7 +160,7 @@ def _attack(
         raise ValueError(f"{str(file)!r} is of other answers, {found['digest']}: {again}")
     rows = {row["question"]: row for row in found["rows"]}
     for column, row in rows.items():
-        if (said := broken(column, row)) is not None:
+        if (said := broken(row)) is not None:
             why = f"{row['by']} has {_cell(row, 'auroc')} of {column!r}, and {said}"
             if withdrawn is None:
                 raise ValueError(f"{why}: the suite gives its answers away")
@@ -186,16 +186,13 @@ def record_attack(folder: Path) -> Record:
 
 def attack(record: Record) -> str:
     """A row per column: what the best of all learners has, and who that is."""
-    from tl_dyck.judge.cheats import promised
     from tl_dyck.studies.tables import markdown
 
-    rows = []
-    for row in record["rows"]:
-        most = promised(row["question"])
-        kept = "–" if most is None else f"{most.auroc:.2f}, its interval {most.high:.2f}"
-        said = [row["question"], _cell(row, "auroc"), kept, row["by"]]
-        rows.append([*said, str(row["n"]), str(row["cases"])])
-    columns = ["question", "AUROC", "at most", "best of all", "questions", "cases"]
+    rows = [
+        [row["question"], _cell(row, "auroc"), row["by"], str(row["n"]), str(row["cases"])]
+        for row in record["rows"]
+    ]
+    columns = ["question", "AUROC", "best of all", "questions", "cases"]
     return f"{markdown(columns, rows)}\n{record['said']} {provenance(record)}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,9 @@ from tl_dyck import certify_language
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.judge import cases, make_case
 from tl_dyck.judge.facts import answers_alike, rivals
+
+#: Of which nothing is asked but of whole models.
+AT_LENGTH = ("stack", "same")
 
 
 def test_the_same_seed_gives_the_same_case() -> None:
@@ -76,17 +80,17 @@ def test_what_is_asked_of_brackets_is_not_what_the_string_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "seed"),  # the other kinds say nothing of long strings, and these not at every seed
+    ("kind", "seed", "given"),
     [
-        *[("uniform", 1), ("balanced", 0), ("stack", 0), ("backup", 0), ("alone", 0)],
-        ("trained", 0),
-        pytest.param("trained", 1, marks=pytest.mark.slow),
-        *[("balanced", 1), ("stack", 1), ("alone", 1)],
+        *[("uniform", 3, {}), ("balanced", 8, {}), ("backup", 9, {}), ("alone", 0, {})],
+        *[("alone", 5, {}), ("alone", 6, {}), ("stack", 0, {"drift": 0.0, "reader": "linear"})],
+        ("trained", 0, {}),
+        pytest.param("trained", 1, {}, marks=pytest.mark.slow),
     ],
 )
-def test_what_is_said_of_long_strings(kind: str, seed: int) -> None:
+def test_what_is_said_of_long_strings(kind: str, seed: int, given: dict[str, Any]) -> None:
     """Yes: right on drawn strings and on hostile ones. No: wrong on the string that proves it."""
-    case, facts = make_case(kind, seed)
+    case, facts = make_case(kind, seed, **given)
     language = case.task.language
     said_of_long = [fact for fact in facts if fact.question.kind == "stack"]
     assert said_of_long
@@ -109,6 +113,22 @@ def test_what_is_said_of_long_strings(kind: str, seed: int) -> None:
             right[:, :-1] = -1
         wrong = (said != right)[right >= 0].sum()
         assert (wrong == 0) == fact.answer, fact
+
+
+@pytest.mark.parametrize("kind", ["uniform", "balanced", "backup"])
+def test_at_length_nothing_tells_but_what_is_left_over(kind: str) -> None:
+    """Who is asked about has a twin that differs in that alone, of which the other is true."""
+    asked = 0
+    for seed in range(10):
+        facts = [fact for fact in make_case(kind, seed)[1] if fact.question.kind in AT_LENGTH]
+        assert len(facts) <= 1  # of both, either would say something of the other
+        for fact in facts:
+            if fact.question.kind == "stack":
+                _, twins = make_case(kind, seed, drift=0.03 if fact.answer else 0.0)
+                (twin,) = (each for each in twins if each.question.kind == "stack")
+                assert twin.answer != fact.answer
+            asked += 1
+    assert asked
 
 
 @pytest.mark.parametrize("kind", ["uniform", "balanced"])

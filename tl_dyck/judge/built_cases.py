@@ -13,12 +13,15 @@ from tl_dyck.judge.facts import Enumeration
 from tl_dyck.judge.heads import Head, Workshop
 from tl_dyck.judge.pose import (
     TOKENS,
+    AtLength,
     about_heads,
-    ask_at_length,
+    about_same,
+    about_stack,
     choose,
     every_string,
     generator_of,
     pose,
+    right_at_length,
     small_task,
     uniform,
 )
@@ -33,7 +36,7 @@ CONSTRUCTED = {
     "balanced": "Random attention that satisfies Eq. 11 does the work, and needs its pattern.",
     "stack": "Heads that attend to the top of the stack do the work.",
     "backup": "A second head writes what the first does, weakly: it takes over when that is gone.",
-    "alone": "One head, which is asked nothing about: the model is.",
+    "alone": "One head, of which nothing is asked: only what its model does at length.",
 }
 
 
@@ -72,6 +75,12 @@ class Knobs:
         """Whether the model is proved to be right at any length."""
         return not self.drift and self.reader == "linear"
 
+    @property
+    def may_drift(self) -> bool:
+        """Whether something may be left over, see `draw_knobs`."""
+        # a step knows what is left over at once; a norm for each layer would make some of it larger
+        return self.reader == "linear" and self.n_layers == 1
+
 
 def construct_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[Fact]]:
     """A case of one of `CONSTRUCTED`, and its facts.
@@ -81,54 +90,128 @@ def construct_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case
         seed: of everything that is drawn.
         given: fields of `Knobs` that are not drawn.
     """
-    built = build(kind, seed, given)
-    kinds = [TOKENS]
+    case, facts = _construct(kind, seed, given)
+    for attempt in range(1, _TRIES if kind == "alone" and not given else 1):
+        if facts:
+            break
+        case, facts = _construct(kind, seed, given, attempt)  # nothing is asked about the last one
+    return case, facts
+
+
+def _construct(
+    kind: str, seed: int, given: Mapping[str, Any], attempt: int = 0
+) -> tuple[Case, list[Fact]]:
+    built = build(kind, seed, given, attempt)
+    kinds = []
     if kind != "alone":  # an only head is always needed
         kinds = [about_heads(every_string(built.mirror, built.task)), TOKENS]
     case, facts = pose(built.world, built.task, built.generator, *kinds)
-    exact = {"exact": built.knobs.exact, "other_exact": built.partner.exact}
-    return ask_at_length(case, facts, other=built.other, **exact)
+    return _ask_at_length(kind, built, case, facts, drawn="drift" not in given)
+
+
+class Drawn(NamedTuple):
+    """A model, its knobs, and the generator as it was before the model was drawn."""
+
+    model: Any
+    knobs: Knobs
+    before: torch.Generator
 
 
 class Built(NamedTuple):
     """What a case is made of; the mirror is the model, but that its other circuit closes brackets.
 
-    The other model, to compare with, is drawn by the knobs of the partner.
+    The other model is to compare with.
     """
 
     task: DyckTask
     world: Enumeration
-    knobs: Knobs
+    drawn: Drawn
     mirror: Any
-    other: Any
-    partner: Knobs
+    other: Drawn
     generator: torch.Generator
 
 
-def build(kind: str, seed: int, given: Mapping[str, Any]) -> Built:
+def build(kind: str, seed: int, given: Mapping[str, Any], attempt: int = 0) -> Built:
     """Models of one of `CONSTRUCTED`, on a task that they solve; as `construct_case`."""
-    generator = generator_of(kind, seed)
+    generator = generator_of(f"{kind} {attempt}" if attempt else kind, seed)
     knobs = draw_knobs(given, generator, kind)
-    again = generator.clone_state()
-    model = draw_model(kind, knobs, generator)
-    mirror = draw_model(kind, knobs, again, closer=1)
+    drawn = _draw(kind, knobs, generator)
+    mirror = draw_model(kind, knobs, drawn.before.clone_state(), closer=1)
     task = small_task(knobs.n_types, knobs.max_depth)
     # a partner for "same": of the same kind and language, exact or not
-    drift = 0.0 if kind == "stack" else choose(generator, (0.0, 0.0, 0.03))
-    partner = replace(knobs, reader="linear", drift=drift)
-    other = draw_model(kind, partner, generator)
+    drift = 0.0 if kind == "stack" else choose(generator, _DRIFTS)
+    other = _draw(kind, replace(knobs, reader="linear", drift=drift), generator)
     try:
-        world = every_string(model, task, f"{kind}-{seed}")
+        world = every_string(drawn.model, task, f"{kind}-{seed}")
     except JudgeError:
         if "drift" in given or not knobs.drift:
             raise
-        return build(kind, seed, {**given, "drift": 0.0})  # what was left over was too much
-    return Built(task, world, knobs, mirror, other, partner, generator)
+        return build(
+            kind, seed, {**given, "drift": 0.0}, attempt
+        )  # what was left over was too much
+    return Built(task, world, drawn, mirror, other, generator)
+
+
+def _draw(kind: str, knobs: Knobs, generator: torch.Generator) -> Drawn:
+    before = generator.clone_state()
+    return Drawn(draw_model(kind, knobs, generator), knobs, before)
+
+
+# --- at length ------------------------------------------------------------------------------------
+
+
+def _ask_at_length(
+    kind: str, built: Built, case: Case, facts: list[Fact], *, drawn: bool
+) -> tuple[Case, list[Fact]]:
+    """A case with "stack" or "same"; with both, if what is left over was not drawn.
+
+    Where it was, nothing but how much is left over says what is true: it is asked of models alone
+    that are right if nothing is left over, and wrong at length if something is. One of both is
+    asked, for that the other is would say something, and thinned until a yes is as likely as a no.
+    """
+    here, there = (_at_length(kind, each, built.task, drawn) for each in (built.drawn, built.other))
+    found = [*about_stack(here), *about_same(here, there)]
+    if drawn:
+        asked = choose(built.generator, ("stack", "same"))
+        found = [fact for fact in found if fact.question.kind == asked]
+        exact = _DRIFTS.count(0.0) / len(_DRIFTS)
+        # of other kinds one exact model in three has two layers, and is not asked; those that
+        # drift have one: 2/3 · 2/3 to 1/3
+        mine = exact if kind in _ONE_LAYER else 4 / 7
+        yes = {"stack": mine, "same": mine * exact}[asked]
+        no = {"stack": 1 - mine, "same": mine * (1 - exact) + (1 - mine) * exact}[asked]
+        keep = uniform(built.generator)
+        found = [each for each in found if keep * (yes if each.answer else no) < min(yes, no)]
+    if any(fact.question.kind == "same" for fact in found):
+        case = replace(case, other=built.other.model)
+    return case, [*facts, *found]
+
+
+def _at_length(kind: str, made: Drawn, task: DyckTask, drawn: bool) -> AtLength | None:
+    """Whether a model is right at length; None if it is not known, or known before it was drawn."""
+    model, knobs, before = made
+    if drawn:
+        if not knobs.may_drift or kind == "stack":
+            return None
+        drifts = model
+        if not knobs.drift:
+            drifts = draw_model(kind, replace(knobs, drift=_DRIFT), before.clone_state())
+        try:
+            every_string(drifts, task, kind)
+        except JudgeError:  # such a case is not made
+            return None
+        if right_at_length(drifts, task.language) is None:  # too little is left over
+            return None
+    return right_at_length(model, task.language, knobs.exact)
 
 
 # --- drawing --------------------------------------------------------------------------------------
 
 
+_DRIFT = 0.03
+_DRIFTS = (0.0, 0.0, _DRIFT)  # as likely
+_ONE_LAYER = ("backup", "alone")
+_TRIES = 20  # of which one in two is asked about
 _ANY = ("uniform", "balanced", "balanced", "top")
 #: Where heads of the circuit that closes brackets look, by kind: the first head at the first,
 #: others at any; "*" is one of `_ANY`. Those of the other circuit likewise, but that "uniform" and
@@ -155,10 +238,10 @@ def draw_knobs(given: Mapping[str, Any], generator: torch.Generator, kind: str) 
         "n_heads": choose(generator, (2, 3, 4, 6)),
         "true_share": uniform(generator),
         "reader": choose(generator, ("linear", "linear", "step")),
-        "drift": choose(generator, (0.0, 0.0, 0.03)),
+        "drift": choose(generator, _DRIFTS),
     }
     if kind == "alone":
-        drawn |= {"n_layers": 1, "n_heads": 1}
+        drawn |= {"n_layers": 1, "n_heads": 1, "reader": "linear"}
     if kind == "backup":
         # four heads, so that a backup and what it backs up fit into each circuit
         drawn |= {"n_layers": 1, "n_heads": max(drawn["n_heads"], 4)}

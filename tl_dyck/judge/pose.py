@@ -7,7 +7,6 @@ many there are nor what they are about says yes or no; and from what everything 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +30,14 @@ from tl_dyck.tasks import DyckTask
 LONGEST = 100
 _MOST = 700  # prefixes that are enumerated
 _N_TOKENS = 64  # strings that a method is shown
-_N_ROWS = 16  # prefixes, of one bracket of which may be asked
+_N_ROWS = 20  # prefixes, of one bracket of which may be asked
 _SHARE = 0.999  # least accuracy of a case
+#: To each head of which a model and its mirror differ, so many of which both say no.
+NEITHER = 0.25
+
+
+#: Whether a model is right on long strings, and how that is known.
+AtLength = tuple[bool, str]
 
 
 class Kind(NamedTuple):
@@ -80,33 +85,43 @@ def every_string(model: Any, task: Any, name: str = "") -> Any:
 # --- kinds of questions ---------------------------------------------------------------------------
 
 
-def about_heads(mirror: World) -> Kind:
+def about_heads(mirror: World, neither: float = NEITHER) -> Kind:
     """Of heads, see `thin_by_mirror`."""
     return Kind(
         lambda world, _: head_facts(world),
-        lambda facts, generator: thin_by_mirror(facts, head_facts(mirror), generator),
+        lambda facts, generator: thin_by_mirror(facts, head_facts(mirror), generator, neither),
     )
 
 
 def thin_by_mirror(
-    facts: Sequence[Fact], mirror: Sequence[Fact], generator: torch.Generator
+    facts: Sequence[Fact],
+    mirror: Sequence[Fact],
+    generator: torch.Generator,
+    neither: float = NEITHER,
 ) -> list[Fact]:
     """Facts of heads about which the structure of a model says little.
 
     A model and its mirror are as likely. So who knows all of a model but which circuit is heard
     cannot tell a yes from the no that it is in the mirror. A head of which both say no he can tell:
-    these are a third at most, so that his AUROC is at most 0.75 = (1/6 + 1/3) / (1/3 + 1/3).
+    of D of which they differ there are at most r D of these. In the mean D / 2 are yes, so that his
+    AUROC is at most (D / 4 + r D) / (D / 2 + r D): 2/3 for r = 1/4, 0.75 for r = 1/2.
+
+    Args:
+        facts: of the model.
+        mirror: of the model with the other circuit heard.
+        generator: of what is drawn.
+        neither: r, the share of heads of which both say no.
     """
     there = {fact.question: fact.answer for fact in mirror}
     found: list[Fact] = []
     for kind in ABOUT_HEADS:
         known = [fact for fact in facts if fact.question.kind == kind and fact.question in there]
         differ = [fact for fact in known if fact.answer != there[fact.question]]
-        neither = [fact for fact in known if not fact.answer and not there[fact.question]]
-        # rounded by chance, so that one half is not always lost
-        most = int(len(differ) / 2 + uniform(generator))  # half as many in the mean
-        order = torch.randperm(len(neither), generator=generator).tolist()
-        kept = {fact.question for fact in (*differ, *(neither[at] for at in order[:most]))}
+        others = [fact for fact in known if not fact.answer and not there[fact.question]]
+        # rounded by chance, so that a part is not always lost: so many in the mean
+        most = int(len(differ) * neither + uniform(generator))
+        order = torch.randperm(len(others), generator=generator).tolist()
+        kept = {fact.question for fact in (*differ, *(others[at] for at in order[:most]))}
         found += [fact for fact in known if fact.question in kept]
     return found
 
@@ -122,16 +137,21 @@ def find_tokens(world: Enumeration, generator: torch.Generator) -> list[Fact]:
 
 
 def thin_tokens(facts: Sequence[Fact], generator: torch.Generator) -> list[Fact]:
-    """One bracket of each prefix, and of these as many yes as no; none if all agree.
+    """One bracket of each prefix; of opening ones as many yes as no, and so of closing ones.
 
     So neither the model says what is true of its brackets, nor how many are asked about, in all or
-    of a prefix.
+    of a prefix, nor what stands there.
     """
     prefixes: dict[Any, list[Fact]] = {}
     for fact in facts:
         prefixes.setdefault(fact.question.target[0], []).append(fact)
     one_each = [choose(generator, each) for each in prefixes.values()]
-    return even_out(one_each, generator, first=True)
+
+    def closes(fact: Fact) -> bool:
+        prefix, place = fact.question.target
+        return bool(prefix[place] % 2)  # odd tokens are closing brackets
+
+    return even_out(one_each, generator, closes, first=True)
 
 
 TOKENS = Kind(find_tokens, thin_tokens)
@@ -168,35 +188,31 @@ def even_out(
 # --- at length ------------------------------------------------------------------------------------
 
 
-def ask_at_length(
-    case: Case, facts: list[Fact], *, exact: bool, other: Any = None, other_exact: bool = False
-) -> tuple[Case, list[Fact]]:
-    """A case with "stack", and "same" as another model, where their answers are known.
+def about_stack(here: AtLength | None) -> list[Fact]:
+    """The fact "stack" of a model, if it is known; see `right_at_length`."""
+    return [] if here is None else [Fact(Question("stack", (LONGEST,)), *here)]
 
-    Args:
-        case: so far.
-        facts: so far.
-        exact: whether the model is proved to be right at any length.
-        other: the model to compare with.
-        other_exact: the same of that.
-    """
-    language = case.task.language
-    here = right_at_length(case.model, language, exact)
-    if here is None:
-        return case, facts
-    facts = [*facts, Fact(Question("stack", (LONGEST,)), *here)]
-    there = None if other is None else right_at_length(other, language, other_exact)
-    if there is None or not (here[0] or there[0]):  # two that are wrong may be wrong alike
-        return case, facts
+
+def about_same(here: AtLength | None, there: AtLength | None) -> list[Fact]:
+    """The fact "same" of two models, if it is known."""
+    if here is None or there is None:
+        return []
+    if not (here[0] or there[0]):  # two that are wrong may be wrong alike
+        return []
     why = "both are right on every prefix"
     if here[0] != there[0]:
         why = "only one is " + (there[1] if here[0] else here[1])
-    same = Fact(Question("same", (LONGEST,)), here[0] == there[0], why)
-    return replace(case, other=other), [*facts, same]
+    return [Fact(Question("same", (LONGEST,)), here[0] == there[0], why)]
 
 
-def right_at_length(model: Any, language: DyckLanguage, exact: bool) -> tuple[bool, str] | None:
-    """Whether a model is right up to `LONGEST`, and how that is known; None if it is not."""
+def right_at_length(model: Any, language: DyckLanguage, exact: bool = False) -> AtLength | None:
+    """Whether a model is right up to `LONGEST`, and how that is known; None if it is not.
+
+    Args:
+        model: of brackets.
+        language: of these.
+        exact: whether it is proved to be right at any length.
+    """
     string = refuting_string(model, language, LONGEST)
     if string is not None:
         return False, "wrong after " + language.to_string(torch.tensor(string))

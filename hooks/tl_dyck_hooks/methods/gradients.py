@@ -41,6 +41,11 @@ def attribution_patching(case: Case) -> Any:
     |Σ (z' − z) · ∂Δ/∂z| / |Δ' − Δ|, with z and the sum of logit differences Δ on clean strings, z'
     and Δ' on the others.
     """
+    return first_order(case)
+
+
+def first_order(case: Case) -> Tensor:
+    """What `attribution_patching` says of each head, ``[layer, head]``."""
     names, right, other = z_names(case), case.right, case.partners
     corrupted = activations(case.model, other, names)
     clean: list[Tensor] = []

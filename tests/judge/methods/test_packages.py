@@ -14,6 +14,7 @@ import pytest
 import torch
 from captum.attr import IntegratedGradients
 
+from tests.judge.methods import brackets
 from tests.judge.methods.cases import judged
 from tests.judge.methods.heads import (
     both_ends,
@@ -50,7 +51,9 @@ def values(name: str | Method, case: Case) -> np.ndarray:
     if name in methods.unavailable():
         pytest.skip("it is not installed")
     method = methods.resolve(name)
-    _, questions = judged(next(at for at in (*CASES, "exact") if judged(at)[0] is case))
+    _, questions = judged(
+        next(at for at in (*CASES, "exact", "disturbed") if judged(at)[0] is case)
+    )
     asked = questions["needed"]
     scores = method(case, asked)
     scores = scores.values if isinstance(scores, WithError) else scores
@@ -201,6 +204,60 @@ def test_edges_of_auto_circuit_are_those_of_ours(at: str) -> None:
 def test_auto_circuit_sees_heads_of_a_built_model() -> None:
     """Which copies the bracket that it has just read, so that heads do nothing after the first."""
     assert np.nanmax(values("auto-circuit-edge-attribution-patching", judged("backup")[0])) > 1
+
+
+def backwards_as_gim(model: Any) -> list[tuple[str, Any]]:
+    """What is as it is, but its gradient: Edin et al. 2025, with the factors of gim-explain."""
+    scores: dict[str, torch.Tensor] = {}
+
+    def scaled(by: float) -> Any:
+        return lambda value, hook: value.detach() + (value - value.detach()) * by
+
+    def kept(value: torch.Tensor, hook: Any) -> torch.Tensor:
+        return scores.setdefault(hook.name.replace("attn_scores", "pattern"), value)
+
+    def softer(pattern: torch.Tensor, hook: Any) -> torch.Tensor:
+        half = 2 * (scores.pop(hook.name) / 2).softmax(-1)
+        return pattern.detach() + half - half.detach()
+
+    ends = {"hook_q": scaled(0.25), "hook_k": scaled(0.25), "hook_v": scaled(0.5)}
+    ends |= {"hook_attn_scores": kept, "hook_pattern": softer}
+    ends |= {"hook_scale": lambda value, hook: value.detach()}
+    return [
+        (name, put) for name in model.hook_dict for end, put in ends.items() if name.endswith(end)
+    ]
+
+
+@pytest.mark.parametrize("at", ["trained", "disturbed"])
+def test_gim_changes_gradients_as_it_says(at: str) -> None:
+    adapter = pytest.importorskip("tl_dyck_hooks.methods.packages.gim")
+    case, questions = judged(at)
+    model = case.model
+    back = backwards_as_gim(model)
+    found = np.zeros((model.cfg.n_layers, model.cfg.n_heads))
+    low, high = both_ends(case)
+    for layer in range(model.cfg.n_layers):
+        name = f"blocks.{layer}.attn.hook_z"
+        mine, other = (model.run_with_cache(each)[1][name] for each in (case.tokens, case.partners))
+        leaf = mine.detach().requires_grad_()
+        hooks = [*back, (name, lambda z, hook, leaf=leaf: leaf)]
+        logits = model.run_with_hooks(case.tokens, fwd_hooks=hooks)
+        (slope,) = torch.autograd.grad(case.difference(logits, case.right).mean(), leaf)
+        found[layer] = (slope * (other - mine)).sum((0, 1, 3)).abs().detach() / abs(high - low)
+    held(values(adapter.attribution_patching, case), found)
+
+    def share(case: Case, row: tuple[int, ...], answer: int) -> np.ndarray:
+        tokens = torch.tensor([row])
+        leaf = model.embed(tokens).detach().requires_grad_()
+        bos = model.embed(torch.full_like(tokens, case.task.language.bos_token))
+        hooks = [*back, ("hook_embed", lambda embed, hook: leaf)]
+        logits = model.run_with_hooks(tokens, fwd_hooks=hooks)
+        (slope,) = torch.autograd.grad(logits[0, -1, answer], leaf)
+        return (slope * (leaf - bos)).sum(-1)[0].abs().detach().numpy()
+
+    asked = questions["token"]
+    wanted = brackets.ahead(brackets.singly(share))(case, asked)
+    assert adapter.explain(case, asked) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_integrated_gradients_are_a_mean_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
