@@ -95,8 +95,8 @@ def test_questions_stand_in_an_order_that_says_nothing() -> None:
 
     suite = [
         ("stack", 1),
-        ("stack", 2),
-        ("backup", 2),
+        ("alone", 0),
+        ("backup", 4),
         ("twins", 0),
         ("levels", 0),
         ("built-edges", 0),

@@ -19,13 +19,18 @@ Questions = dict[str, list[Question]]
 TWO_LAYERS = {"n_heads": 2, "n_types": 2, "max_depth": 2}
 
 #: Kind, seed and knobs; between them one to six heads, one to four layers, 2 and 3 types, with and
-#: without positions, with LN_C after attention and with LayerNorm before it.
+#: without positions, with LN_C after attention and with LayerNorm before it. Where it is said what
+#: is left over, "stack" and "same" are both asked.
 _ALONE = {"n_heads": 1, "n_layers": 1, "n_types": 2, "max_depth": 2, "reader": "linear"}
 _MADE = {
-    "deep": ("stack", 6, {"reader": "linear", "n_layers": 2, "n_heads": 2}),  # positions
+    "deep": (
+        "stack",
+        6,
+        {"reader": "linear", "n_layers": 2, "n_heads": 2, "drift": 0.0},
+    ),  # positions
     "backup": ("backup", 2, {}),  # at least four heads
-    "stack": ("stack", 6, {"n_heads": 3, "n_layers": 1}),  # positions, with a partner
-    "balanced": ("balanced", 8, {"n_types": 3, "max_depth": 2}),  # with a partner
+    "stack": ("stack", 6, {"n_heads": 3, "n_layers": 1, "drift": 0.0}),  # positions, with a partner
+    "balanced": ("balanced", 8, {"n_types": 3, "max_depth": 2, "drift": 0.0}),  # with a partner
     "trained": ("trained", 1_000_000, {}),  # comes with the package
     "twins": ("twins", 1, {}),  # four layers, with a partner
     "post-norm": ("post-norm", 5, TWO_LAYERS),
