@@ -181,11 +181,9 @@ def test_passes_stand_beside_the_scores_of_methods_of_which_they_are_known(
         (None, r"was not attacked: python -m tests.judge.attack "),
         ({"digest": "other"}, "is of other answers, other"),
         ({"auroc": 0.76}, r"boosting has 0.76 \[0.60, 0.90\] of 'needed', and 0.75 is promised"),
-        ({"question": "token", "auroc": 0.81}, "of 'token', and 0.80 is promised"),
-        ({"question": "stack", "auroc": 0.99}, ""),
+        ({"question": "stack", "auroc": 0.99}, "of 'stack', and 0.75 is promised"),
         ({"auroc": 0.74}, r"0.74 \[0.60, 0.90\] of 'needed', and an interval that ends at 0.80 is"),
         ({"auroc": 0.74, "auroc_high": 0.8}, ""),
-        ({"question": "token", "auroc": 0.79, "auroc_high": 0.91}, "that ends at 0.90 is promised"),
     ],
 )
 def test_no_suite_is_recorded_that_was_not_attacked_or_gives_its_answers_away(
