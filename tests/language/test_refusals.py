@@ -6,7 +6,6 @@ Integers of wrong types are in `tests.arguments`.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -172,10 +171,8 @@ REFUSED: list[Refused] = [
 @pytest.mark.parametrize(("call", "error", "words"), REFUSED)
 @pytest.mark.filterwarnings("ignore")
 def test_refused(call: Callable[[], Any], error: type[Exception], words: str) -> None:
-    start = time.process_time()  # of this process: others may be busy
     with pytest.raises(error, match=words) as refusal:
         call()
-    assert time.process_time() - start < 5
     if error is not TypeError:  # in tests the checker of annotations may come first
         assert len(str(refusal.value)) < 400
         assert "\n" not in str(refusal.value)
