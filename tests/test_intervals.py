@@ -7,7 +7,6 @@ import itertools
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from tests.sources import SOURCES, nodes, shown
 from tl_dyck.estimates import (
     ENDS,
     KINDS,
@@ -42,8 +42,6 @@ from tl_dyck.intervals import (
     share,
     t_interval,
 )
-
-ROOT = Path(__file__).resolve().parent.parent
 
 #: Law -> how it is drawn, its mean, and in percent how often words say that an interval holds the
 #: mean, and the mean of as many others: of numbers that are very skewed, they say it apart. The
@@ -325,19 +323,18 @@ def test_a_row_of_a_table_has_all_of_an_interval(kind):
 def test_no_page_says_by_itself_what_its_intervals_are():
     """Words about kinds of intervals are in one module: elsewhere prose would go on saying it."""
     found = set()
-    for path in (ROOT / "tl_dyck").rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for path in SOURCES.values():
         documented = {
             id(node.body[0].value)
-            for node in ast.walk(tree)
+            for node in nodes(path)
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
             and isinstance(node.body[0], ast.Expr)
         }
-        for node in ast.walk(tree):
+        for node in nodes(path):
             said = isinstance(node, ast.Constant) and isinstance(node.value, str)
             if said and id(node) not in documented and _CLAIMS.search(node.value):
-                found.add(path.relative_to(ROOT / "tl_dyck").as_posix())
-    assert found <= {"estimates.py"}
+                found.add(shown(path))
+    assert found <= {"tl_dyck/estimates.py"}
 
 
 _CLAIMS = re.compile(r"bootstrap (interval|over)|percentile boot|95 ?% (boot|interval|t )")

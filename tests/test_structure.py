@@ -12,47 +12,31 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import ROOT, SOURCES, module, nodes, shown
+
 pytestmark = pytest.mark.once
 
-ROOT = Path(__file__).resolve().parent.parent
 # lines: of a module without comments, which are welcome; of a function without its docstring
 LONGEST_MODULE, LONGEST_FUNCTION = 400, 60
 
 
-def dotted(path: Path, root: Path = ROOT) -> str:
-    """The name by which a module is imported."""
-    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-
-
 @functools.cache
-def parsed() -> dict[str, tuple[ast.Module, int]]:
-    """Each module of both packages by its dotted name, and how many lines it has but comments."""
-    found = {}
-    for root in (ROOT, ROOT / "hooks"):
-        for path in sorted(root.glob("tl_dyck*/**/*.py")):
-            text = path.read_text(encoding="utf-8")
-            lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-            found[dotted(path, root)] = ast.parse(text), len(lines)
-    return found
-
-
-@functools.cache
-def imported(tree: ast.AST) -> set[str]:
+def imported(module: str) -> set[str]:
     """What is imported, in functions and for type checkers, too: a reader has to know both."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes(SOURCES[module]):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if name in parsed() else str(node.module) for name in names}
+            found |= {name if name in SOURCES else str(node.module) for name in names}
     return found
 
 
 def test_no_circle_of_imports() -> None:
-    imports = {name: imported(tree) - {name} for name, (tree, _) in parsed().items()}
-    assert parsed().keys() <= set(TopologicalSorter(imports).static_order())
+    imports = {name: imported(name) - {name} for name in SOURCES}
+    assert SOURCES.keys() <= set(TopologicalSorter(imports).static_order())
     with pytest.raises(CycleError):
         TopologicalSorter({**imports, "tl_dyck.kit.errors": {"tl_dyck.certify.edits"}}).prepare()
 
@@ -70,8 +54,8 @@ def arrows() -> set[tuple[str, str]]:
     """Which room of the library imports which other; the names of the library itself are none."""
     found = {
         (name.split(".")[1], each.split(".")[1])
-        for name, (tree, _) in parsed().items()
-        for each in imported(tree)
+        for name in SOURCES
+        for each in imported(name)
         if name.startswith("tl_dyck.") and each.startswith("tl_dyck.")
     }
     return {(room, other) for room, other in found if room != other}
@@ -87,11 +71,8 @@ def test_no_arrow_runs_up() -> None:
 @functools.cache
 def rooms() -> dict[str, str]:
     """Every package, and the docstring of its `__init__`."""
-    files = (
-        path for root in (ROOT, ROOT / "hooks") for path in root.glob("tl_dyck*/**/__init__.py")
-    )
-    names = (".".join(path.parent.relative_to(ROOT).parts).removeprefix("hooks.") for path in files)
-    return {name: ast.get_docstring(parsed()[name][0]) or "" for name in names}
+    inits = {name: path for name, path in SOURCES.items() if path.name == "__init__.py"}
+    return {name: ast.get_docstring(module(path)) or "" for name, path in inits.items()}
 
 
 @pytest.mark.parametrize("room", sorted(rooms()))
@@ -101,13 +82,8 @@ def test_a_room_says_what_it_knows_and_imports_nothing_that_it_does_not(room: st
     assert knows.endswith(".")
     assert not_known.endswith(".")
     foreign = tuple(f"{name}." for name in re.findall(r"`(tl_dyck[\w.]*)`", not_known))
-    inside = [name for name in parsed() if f"{name}.".startswith(f"{room}.")]
-    found = {
-        each
-        for name in inside
-        for each in imported(parsed()[name][0])
-        if f"{each}.".startswith(foreign)
-    }
+    inside = [name for name in SOURCES if f"{name}.".startswith(f"{room}.")]
+    found = {each for name in inside for each in imported(name) if f"{each}.".startswith(foreign)}
     assert found == set()
 
 
@@ -122,17 +98,17 @@ MAY_IMPORT = {
 
 def test_the_library_never_imports_what_uses_it() -> None:
     found: dict[str, set[str]] = {package: set() for package in MAY_IMPORT}
-    for name, (tree, _) in parsed().items():
+    for name in SOURCES:
         package = name.partition(".")[0]
-        packages = {each.partition(".")[0] for each in imported(tree)}
+        packages = {each.partition(".")[0] for each in imported(name)}
         found[package] |= {each for each in packages if each.startswith("tl_dyck")} - {package}
     assert found == MAY_IMPORT
 
 
 def test_no_two_classes_of_one_name() -> None:
     places = defaultdict(list)
-    for name, (tree, _) in parsed().items():
-        for node in ast.walk(tree):
+    for name, path in SOURCES.items():
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(name)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
@@ -140,17 +116,18 @@ def test_no_two_classes_of_one_name() -> None:
 
 
 def test_modules_and_functions_are_small() -> None:
-    long = {name for name, (_, lines) in parsed().items() if lines > LONGEST_MODULE}
-    assert long == set()
+    for path in SOURCES.values():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert sum(not line.lstrip().startswith("#") for line in lines) <= LONGEST_MODULE, path
     sizes: Counter[str] = Counter()
-    for name, (tree, _) in parsed().items():
-        for node in ast.walk(tree):
+    for name, path in SOURCES.items():
+        for node in nodes(path):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 first = node.body[0]
                 said = ast.get_docstring(node) is not None
                 docstring = (first.end_lineno or 0) - first.lineno + 1 if said else 0
-                lines = (node.end_lineno or 0) - node.lineno + 1
-                sizes[f"{name}.{node.name}"] = max(sizes[f"{name}.{node.name}"], lines - docstring)
+                n = (node.end_lineno or 0) - node.lineno + 1 - docstring
+                sizes[f"{name}.{node.name}"] = max(sizes[f"{name}.{node.name}"], n)
     assert {name: n for name, n in sizes.items() if n > LONGEST_FUNCTION} == {}
     assert max(sizes.values()) > LONGEST_FUNCTION // 2
 
@@ -186,7 +163,7 @@ def has_number(value: ast.expr) -> bool:
 
 def unexplained(path: Path) -> list[str]:
     """Constants of a module that are numbers, without a comment there or above, or a docstring."""
-    body, found = parsed()[dotted(path)][0].body, []
+    body, found = module(path).body, []
     for node, after in zip(body, [*body[1:], None], strict=True):
         if not isinstance(node, ast.Assign) or not has_number(node.value):
             continue
@@ -194,7 +171,7 @@ def unexplained(path: Path) -> list[str]:
         lines = range(node.lineno - 1, (node.end_lineno or node.lineno) + 1)
         name = ast.unparse(node.targets[0])
         if name.isupper() and not said and commented(path).isdisjoint(lines):
-            found.append(f"{path.relative_to(ROOT)}: {name}")
+            found.append(f"{shown(path)}: {name}")
     return found
 
 
@@ -233,7 +210,7 @@ def waits(text: str) -> set[str]:
 def test_no_test_gives_up_on_a_busy_machine() -> None:
     """Who waits for a process waits as `tests.patience` says, and not by a number of its own."""
     found = {
-        (file.relative_to(ROOT).as_posix(), number)
+        (shown(file), number)
         for file in sorted((ROOT / "tests").rglob("*.py"))
         for number in waits(file.read_text(encoding="utf-8"))
     }

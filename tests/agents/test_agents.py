@@ -140,7 +140,7 @@ def test_circuits_are_what_a_plain_loop_finds(cases, plain):
 
 @pytest.mark.slow
 def test_what_is_had_without_looking_at_what_a_model_computes():
-    """The page says 0.40 of who names all heads, and why nobody is asked for the algorithm."""
+    """The page says 0.41 of who names all heads, and why nobody is asked for the algorithm."""
     file, names, of, all_heads = shipped(SUITES["quick"]), [], [], []
     for kind, seed in file.suite.cases():
         if kind not in MODELS:
@@ -153,8 +153,7 @@ def test_what_is_had_without_looking_at_what_a_model_computes():
             table = norms(case.case.model).filter(like="norm_").to_numpy(float)
             of.append(np.hstack([table.mean(0), table.min(0), table.max(0), table.std(0)]))
             names.append(kind)
-    assert len(all_heads) == 77
-    assert np.mean(all_heads) == pytest.approx(0.404, abs=5e-4)
+    assert (len(all_heads), np.mean(all_heads)) == (69, pytest.approx(0.412, abs=5e-4))
     forest = ExtraTreesClassifier(200, random_state=0)
     assert cross_val_score(forest, np.array(of), names, cv=8).mean() > 0.75  # 32 of 112 are of one
 

@@ -81,6 +81,16 @@ def stopped(each: Public) -> Iterator[None]:
         yield
 
 
+#: By parameters of functions that are `checked`, what is refused before any of them is called.
+refused: dict[tuple[str, ...], set[str]] = {}
+
+
+def gated(each: Public) -> bool:
+    """Whether arguments are held to annotations by what stands before the function."""
+    function = each.call.__init__ if isinstance(each.call, type) else each.call  # type: ignore[misc]
+    return getattr(function, "__code__", None) is wrong.GATE
+
+
 def tried(each: Public, *, taken: bool) -> Iterator[str]:
     """What is wrong with what a function makes of wrong arguments."""
     right = partial(made, makers(each))
@@ -104,7 +114,11 @@ def tried(each: Public, *, taken: bool) -> Iterator[str]:
             if not is_tried(parameter):
                 continue
             name = "*" * several + parameter.name
+            # all that the gate knows of a parameter: it decides alike wherever that is the same
+            alike = refused.setdefault((*map(str, (parameter, parameter.kind)), gated(each)), set())
             for label, value in wrong.values().items():
+                if label in alike and gated(each):
+                    continue
                 arguments = {**right(), name: value}
                 got = wrong.outcome(partial(call, each, arguments), parameter.name, value)
                 said = f"{each.name}({parameter.name}={label})"
@@ -112,6 +126,8 @@ def tried(each: Public, *, taken: bool) -> Iterator[str]:
                     continue
                 if got == "taken" and (taken or not accepted.is_right(each, parameter, label)):
                     yield f"{said} is taken [{parameter.annotation}]"
+                elif got == wrong.AT_THE_GATE:
+                    alike.add(label)
                 elif got not in ("taken", "refused"):
                     yield f"{said}: {got}"
 

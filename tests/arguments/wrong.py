@@ -5,13 +5,16 @@ from __future__ import annotations
 import dis
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from types import FunctionType, TracebackType
+from traceback import walk_tb
+from types import FrameType, FunctionType, TracebackType
 from typing import Any
 
 import numpy as np
 import torch
 
 from tests.arguments.calls import Stop, config
+from tl_dyck.kit import modes
+from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.errors import DyckError
 
 SECONDS = 20  # of work: a busy machine makes no call late
@@ -116,10 +119,21 @@ def outcome(call: Callable[[], Any], name: str, value: Any) -> str:
     except Late:
         return f"not ended after {SECONDS} s, or took all of what has no end"
     except Exception as error:
-        return told(error, name, value) or "refused"
+        return told(error, name, value) or (AT_THE_GATE if _at_the_gate(error) else "refused")
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     return "taken"
+
+
+AT_THE_GATE = "refused at the gate"
+GATE = checked(values).__code__
+
+
+def _at_the_gate(error: Exception) -> bool:
+    """Whether it was raised before the function was called."""
+    ours = (frame for frame, _ in walk_tb(error.__traceback__) if _package(frame) in PACKAGES)
+    codes = [frame.f_code for frame in ours]
+    return codes[:1] == [GATE] and modes.call.__code__ not in codes
 
 
 class Late(BaseException):
@@ -156,19 +170,23 @@ def _raised(error: Exception, trace: TracebackType) -> bool:
     if not isinstance(error, (TypeError, ValueError)):
         return False
     code = trace.tb_frame.f_code.co_code[trace.tb_lasti]
-    package = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0]
-    return code == dis.opmap["RAISE_VARARGS"] and package in (
-        "tl_dyck",
-        "tl_dyck_hooks",
-        "tl_dyck_text",
-    )
+    return code == dis.opmap["RAISE_VARARGS"] and _package(trace.tb_frame) in PACKAGES
+
+
+PACKAGES = ("tl_dyck", "tl_dyck_hooks", "tl_dyck_text")
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _named(said: str, name: str, value: Any) -> bool:
     """Whether it says which argument, or which value, it is about."""
     words = {name, name.rstrip("s"), name.replace("_", " "), type(value).__name__}
+    if any(word.lower() in said.lower() for word in words):
+        return True
     if isinstance(value, int) and value >= 10**400:
-        return any(word.lower() in said.lower() for word in words)
-    words |= {" ".join(repr(value).split())[:30], str(value)[:30], str(10**12), "token"} - {""}
+        return False
+    words = {" ".join(repr(value).split())[:30], str(value)[:30], str(10**12), "token"} - {""}
     words |= {"text", "empty"} if isinstance(value, str) else set()
     return any(word.lower() in said.lower() for word in words)

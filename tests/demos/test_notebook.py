@@ -57,7 +57,12 @@ def test_myopic(capsys: pytest.CaptureFixture[str]) -> None:
     start, same, widget, *circuits, probes, many, broken, honest, twins = execute(
         "myopic.ipynb",
         capsys,
-        {"range(100)": "range(20)", "n=50": "n=20", "epsilon=4,": "epsilon=4.0,"},
+        {
+            "range(100)": "range(8)",
+            "n=50": "n=8",
+            "sample(1, 2000": "sample(1, 500",
+            "epsilon=4,": "epsilon=4.0,",
+        },
     )
     assert [re.findall(r"&quot;view&quot;:&quot;(\w+)&quot;", view) for view in circuits] == VIEWS
     assert "5.0000e-01" in start
@@ -90,10 +95,10 @@ def test_which_heads_matter(
     """What is said below holds however little is trained."""
     monkeypatch.chdir(tmp_path)
     smaller = {
-        "TrainConfig(steps=300)": "TrainConfig(steps=20)",
-        "n=100, finetune": "n=20, finetune",
+        "TrainConfig(steps=300)": "TrainConfig(steps=10)",
+        "n=100, finetune": "n=10, finetune",
         "task.sample(200": "task.sample(50",
-        "(0.01, 0.04, 0.16), steps=40": "(0.1, 0.8), steps=20, gate_learning_rate=0.3",
+        "(0.01, 0.04, 0.16), steps=40": "(0.1, 0.8), steps=10, gate_learning_rate=0.6",
     }
     _, decoy, frozen, path, tables, answers = execute("which_heads_matter.ipynb", capsys, smaller)
     rows = [
@@ -132,7 +137,7 @@ def test_stack_like(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     accuracy, seeds, *circuits, measured, variation, decoy = execute(
-        "stack_like.ipynb", capsys, {"range(3)": "range(2)", "n=500": "n=100", "=400": "=200"}
+        "stack_like.ipynb", capsys, {"range(3)": "range(2)", "n=500": "n=100", "=400": "=120"}
     )
     assert all(float(value) > 0.9 for value in re.findall(r"(\d\.\d+)$", accuracy, re.M))
     assert "<iframe" in seeds
@@ -155,7 +160,7 @@ def test_balance_and_length(
     _, table, plain, regularised, piling = execute(
         "balance_and_length.ipynb",
         capsys,
-        {"n=300": "n=100", "n=60, long": "n=20, long", "=250": "=130"},
+        {"n=300": "n=100", "n=60, long": "n=20, long", "=250": "=100"},
     )
     *trained, balanced = numbers(table)
     betas = [row[0] for row in trained]
@@ -174,7 +179,7 @@ def test_certify(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    accuracy, steps, one, many, hardest = execute("certify.ipynb", capsys, {"=300": "=150"})
+    accuracy, steps, one, many, hardest = execute("certify.ipynb", capsys, {"=300": "=100"})
     assert float(re.search(r"([\d.]+) ?%", accuracy)[1]) > 95  # type: ignore[index]
     assert float(re.search(r"logit: (\S+)", steps)[1]) < 1e-4  # type: ignore[index]
     assert re.match(r"[\d,]+ strings", one)

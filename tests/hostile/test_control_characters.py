@@ -30,6 +30,7 @@ from tests.certify.proofs.common import PAIR, SMALL
 from tests.hostile.tools import READERS
 from tests.models.test_arena import random_state
 from tests.models.test_foreign import gpt2
+from tests.sources import ROOT, SOURCES, nodes, shown
 from tests.test_cli import typed
 from tl_dyck import construct
 from tl_dyck.ablation import FinetuneConfig
@@ -48,7 +49,6 @@ from tl_dyck.report import write_report
 from tl_dyck.studies import load_study
 from tl_dyck.studies.ablation import AblateConfig, ablate_runs, load_ablation
 
-ROOT = Path(files.__file__).resolve().parents[2]
 MARK = "INJECTED"
 EVIL = f"x\n{MARK}\r{MARK}\x1b[2J{MARK}\x85{MARK}\u2028{MARK}\u202e{MARK}\x00<script>{MARK}"
 
@@ -352,12 +352,12 @@ def readers() -> set[str]:
     """Modules that call what opens files, by their sources."""
     names = {name for each in (files, records) for name in vars(each) if name.startswith("read_")}
     where, found = (files.__name__, records.__name__), set()
-    for path in [path for top in ("tl_dyck", "hooks") for path in (ROOT / top).rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in SOURCES.values():
+        for node in nodes(path):
             if not isinstance(node, ast.ImportFrom) or node.module not in where:
                 continue
             if names & {each.name for each in node.names}:
-                found.add(path.relative_to(ROOT).as_posix())
+                found.add(shown(path))
     return found
 
 

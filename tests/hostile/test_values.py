@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.hostile.tools import refusal
+from tests.sources import ROOT, SOURCES, nodes, shown
 from tests.test_cli import typed
 from tl_dyck.certify import load_synonyms
 from tl_dyck.cli.certificates import read_lines
@@ -22,7 +23,6 @@ from tl_dyck.runs.store import Store
 from tl_dyck_text.corpus import load_folder
 
 Make = Callable[[str], Path]
-ROOT = Path(__file__).parents[2]
 
 
 # --- YAML -----------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ OURS = {"read_text", "read_json", "read_table"}  # of tl_dyck.kit.files, when th
 def opened(path: Path) -> set[str]:
     """What a module calls that opens files."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             owner, _, name = called.rpartition(".")
@@ -258,13 +258,9 @@ def opened(path: Path) -> set[str]:
     return found
 
 
-def modules() -> list[Path]:
-    return [path for top in ("tl_dyck", "hooks") for path in sorted((ROOT / top).rglob("*.py"))]
-
-
 def test_files_are_opened_in_one_place():
-    for path in modules():
-        name = path.relative_to(ROOT).as_posix()
+    for path in SOURCES.values():
+        name = shown(path)
         calls = opened(path)
         if name == "tl_dyck/models/state_dicts.py":
             calls -= {"load"}  # of bytes that `read_regular` gave
@@ -285,9 +281,9 @@ LINES = {
 
 
 def test_texts_of_users_are_cut_at_line_feeds_alone():
-    for path in modules():
-        name = path.relative_to(ROOT).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path in SOURCES.values():
+        name = shown(path)
+        for node in nodes(path):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 if node.func.attr == "splitlines" and name not in LINES:
                     cut = ast.unparse(node.func.value)

@@ -88,6 +88,7 @@ def attacked(
     asked: pd.DataFrame,
     n_bootstrap: int = 1000,
     views: Sequence[str] = tuple(VIEWS),
+    folds: int = 1,
 ) -> pd.DataFrame:
     """The best of all learners on all views for each column, with the interval of that one.
 
@@ -96,6 +97,8 @@ def attacked(
         asked: rows of others.
         n_bootstrap: resamples of cases.
         views: keys of `VIEWS`.
+        folds: of more than one, learners are told the answers about all other folds of what is
+            asked, too.
 
     Returns:
         A row for each column: question, auroc, auroc_low, auroc_high, by, n, cases, tried. The
@@ -105,9 +108,8 @@ def attacked(
     for kind in [kind for kind in KINDS if kind in {*asked["question"]}]:
         train, test = (rows[rows["question"] == kind] for rows in (learnt, asked))
         for view in views:
-            inputs = _inputs(train, test, VIEWS[view])
             for learner, make in LEARNERS.items():
-                score = _said(make(), inputs, train["answer"].to_numpy(bool))
+                score = _by_fold(make, train, test, VIEWS[view], folds)
                 every.append(_scored(test, f"{learner} on {view}", score))
     found = []
     for _, rows in pd.concat(every, ignore_index=True).groupby("column", sort=False):
@@ -122,6 +124,24 @@ def attacked(
         found.append({**row, "by": row["method"], "tried": len(names)})
     keep = ["question", "auroc", "auroc_low", "auroc_high", "by", "n", "cases", "tried"]
     return pd.DataFrame(found)[keep]
+
+
+def _by_fold(
+    make: Callable[[], Any],
+    train: pd.DataFrame,
+    test: pd.DataFrame,
+    parts: Sequence[str],
+    folds: int,
+) -> np.ndarray:
+    """The probability of a yes, by who knows the answers about the cases of all other folds."""
+    names = {name: at % folds for at, name in enumerate(dict.fromkeys(test["case"]))}
+    fold, score = test["case"].map(names).to_numpy(), np.empty(len(test))
+    for each in {*names.values()}:
+        here = fold == each
+        known = pd.concat([train, test[~here]]) if folds > 1 else train
+        answers = known["answer"].to_numpy(bool)
+        score[here] = _said(make(), _inputs(known, test[here], parts), answers)
+    return score
 
 
 def _inputs(train: pd.DataFrame, test: pd.DataFrame, parts: Sequence[str]) -> list[np.ndarray]:
@@ -213,6 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--salt", help="of a private suite, in place of the public one")
     parser.add_argument("--cases", nargs="*", help="KIND=NUMBER, in place of the suite's")
     parser.add_argument("--learnt", nargs="*", help="the same of development cases")
+    parser.add_argument("--folds", type=int, default=1, help="learn from the other ones, too")
     parser.add_argument("--kept", type=Path, help="where to keep what is seen of cases")
     chosen = parser.parse_args(arguments)
     digest, one = None, sealed_case
@@ -234,9 +255,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.learnt:
         other = replace(other, sizes={**other.sizes, **_sizes(chosen.learnt)})
     kept = chosen.kept or (chosen.folder and chosen.folder / "attack")
-    found = attacked(looked_at(other, kept), looked_at(suite, kept, one))
+    found = attacked(looked_at(other, kept), looked_at(suite, kept, one), folds=chosen.folds)
     print(found.to_string(index=False, float_format="{:.2f}".format))
-    if chosen.folder is not None:
+    if chosen.folder is not None and chosen.folds == 1:
         words = [f"python -m tests.judge.attack {chosen.folder}"]
         words += [f"--learnt {' '.join(chosen.learnt)}"] if chosen.learnt else []
         facts = {"digest": digest, "suite": suite.name, "learnt": dict(other.sizes)}

@@ -167,6 +167,19 @@ def test_what_is_planted_is_found(
     assert not too_good(pd.DataFrame([row | {"question": "stack"}]))
 
 
+def test_who_learns_from_the_suite_itself_is_told_no_answer_about_what_he_is_asked() -> None:
+    """Six cases of each of 40 models: together in a fold they tell nothing, apart everything."""
+    random = np.random.default_rng(0)
+    which = np.arange(240) % 40
+    table = pd.DataFrame({"case": which.astype(str) + "-" + (np.arange(240) // 40).astype(str)})
+    table = table.assign(model="uniform", question="needed", target="0 0")
+    table["answer"] = (random.random(40) < 0.5)[which]
+    table["weights: own"] = which + random.random(240) / 9
+    for folds, least, most in ((5, 0.25, 0.75), (7, 0.9, 1.0)):  # 5 divides 40, 7 does not
+        found = attacked(table[:0], table, 50, ["weights"], folds)
+        assert least <= found["auroc"].item() <= most
+
+
 def test_a_case_of_which_nothing_is_asked_is_passed_over() -> None:
     (case, facts) = cases(0, 1)[0]
     rows = [rows_of(case, asked, "case", "uniform") for asked in (facts, [])]

@@ -13,6 +13,7 @@ from tl_dyck.judge import (
     ABOUT_HEADS,
     KINDS,
     built_cases,
+    cases,
     cheats,
     judge,
     make_case,
@@ -21,6 +22,7 @@ from tl_dyck.judge import (
 )
 from tl_dyck.judge.cheats import bounds, norms
 from tl_dyck.judge.facts import Enumeration, head_facts
+from tl_dyck.judge.protocol import Fact, Question
 from tl_dyck.judge.rates import auroc
 from tl_dyck.judge.scores import score_table
 
@@ -124,13 +126,36 @@ def test_places_do_not_tell_which_heads_work(kind: str) -> None:
         assert 0.2 < auroc(table["answer"].to_numpy(bool), place.to_numpy()) < 0.8
 
 
-@pytest.mark.parametrize("kind", ["balanced", "stack", "backup", "trained"])
+@pytest.mark.parametrize(("neither", "most"), [(0.25, 2 / 3), (0.5, 0.75)])
+def test_the_bound_on_who_knows_all_but_which_circuit_is_heard(neither: float, most: float) -> None:
+    """The model is one of the two, each as likely; he says yes where the answers differ."""
+    random, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
+    knows, answers = [], []
+    for _ in range(3000):
+        # of six heads each circuit has one or two; no head is in both
+        heads = random.permutation(6)
+        sides = [heads[: random.integers(1, 3)], heads[3 : 3 + random.integers(1, 3)]]
+        random.shuffle(sides)
+        mine, other = (
+            [Fact(Question("needed", (0, head)), bool(head in side), "") for head in range(6)]
+            for side in sides
+        )
+        there = [fact.answer for fact in other]
+        for fact in pose.thin_by_mirror(mine, other, generator, neither):
+            knows.append(float(fact.answer or there[fact.question.target[1]]))
+            answers.append(fact.answer)
+    # 14,000 questions: a standard error of 0.003
+    assert auroc(np.array(answers), np.array(knows)) == pytest.approx(most, abs=0.015)
+
+
+@pytest.mark.parametrize("kind", ["balanced", "stack", "backup", "trained", "hidden"])
 def test_who_knows_all_but_which_circuit_is_heard_knows_little(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """He says how often the answer is yes in a model and its mirror: they share all but W_U."""
-    room: Any = trained_cases if kind == "trained" else built_cases
-    make = trained_cases.train_case if kind == "trained" else built_cases.construct_case
+    rooms: dict[str, Any] = {"trained": trained_cases, "hidden": trained_cases}
+    room = rooms.get(kind, built_cases)
+    make = cases._MAKERS[kind]
     mirrors: list[Any] = []
 
     def about_heads(mirror: Enumeration) -> Any:
@@ -151,4 +176,4 @@ def test_who_knows_all_but_which_circuit_is_heard_knows_little(
             asked = [fact for fact in facts if fact.question.kind == question]
             either = [fact.answer + there[fact.question] for fact in asked]
             assert max(either, default=0) <= 1  # no head does the work of both
-            assert either.count(0) <= either.count(1) / 2 + 1
+            assert either.count(0) <= either.count(1) / 4 + 1

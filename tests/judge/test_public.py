@@ -9,6 +9,7 @@ import os
 import pickle
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ from tl_dyck.judge import (
     public,
 )
 from tl_dyck.judge.case_files import LARGEST_CASE, dump_case, packed, read_case, unpacked
-from tl_dyck.judge.cases import sealed_case
+from tl_dyck.judge.cases import TRAINED_KINDS, sealed_case
 from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.scores import ask
 from tl_dyck.kit.files import CorruptFileError, MissingFileError
@@ -121,6 +122,13 @@ def test_the_public_suite_comes_with_the_package(
     assert kept.recorded
     assert kept.path.stat().st_size < 15e6
     assert {*kept.suite.cases()} == {*public.SUITES["quick"].cases()}
+    heard = Counter(
+        (fact.question.kind, kind in TRAINED_KINDS)
+        for kind, seed in kept.suite.cases()
+        for fact in kept.sealed(kind, seed).facts
+    )
+    for kind in ("needed", "carries", "pattern", "token"):
+        assert heard[kind, True] >= heard[kind, False], kind  # half are of trained models
     for name in ("uniform", kept.suite.first_seed), ("stack", kept.suite.first_seed):
         made = sealed_case(*name)
         for known, again in zip(kept.sealed(*name).facts, made.facts, strict=True):
@@ -406,15 +414,15 @@ def test_what_is_wrong_is_said_before_cases_are_made(
 
 def test_the_command_writes_a_file(tmp_path: Path) -> None:
     place = tmp_path / "mine.suite"
-    sizes = ["--set", "sizes.uniform=1", "--set", "first_seed=0"]
-    for kind in ("balanced", "stack", "backup", "alone", "trained", "twins"):
+    sizes, kinds = ["--set", "first_seed=0"], public.SUITES["quick"].sizes
+    for kind in kinds:
         sizes += ["--set", f"sizes.{kind}=1"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(public, "sealed_case", lambda kind, seed: sealed_case("uniform", 0))
         done = told("--make-suite", place, "--jobs", 1, *sizes)
     assert done.exit_code == 0, done.output
     assert open_suite(place).digest[:16] in done.output
-    assert sum(open_suite(place).suite.sizes.values()) == 7
+    assert sum(open_suite(place).suite.sizes.values()) == len(kinds)
 
 
 def test_a_method_in_a_file_is_judged_by_a_private_suite(

@@ -13,8 +13,11 @@ from tl_dyck.judge import make_case
 Array = np.ndarray
 KINDS = ("uniform", "balanced", "stack", "backup")
 #: Kinds and seeds, of which all enumerated answers are counted: a part of each kind, and more.
-FEW = [*((kind, 1) for kind in KINDS), ("trained", 0), ("alone", 0)]
-MORE = [*((kind, seed) for kind in KINDS for seed in range(2, 10)), ("trained", 1)]
+FEW = [*((kind, 1) for kind in KINDS), ("trained", 0), ("hidden", 1), ("alone", 0)]
+MORE = [
+    *((kind, seed) for kind in KINDS for seed in range(2, 10)),
+    *((kind, seed) for kind in ("trained", "hidden") for seed in range(2, 6)),
+]
 
 
 def margins(logits: Array, right: Array) -> Array:

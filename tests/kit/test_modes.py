@@ -28,6 +28,7 @@ from torch import nn
 from tests.arguments import calls
 from tests.arguments.public import Public, public
 from tests.patience import PATIENCE
+from tests.sources import SOURCES, module, shown
 from tl_dyck import construct, export_rnn
 from tl_dyck.kit import modes
 from tl_dyck.kit.arguments import checked
@@ -375,13 +376,11 @@ def gradients(tree: ast.AST, inside: bool = False) -> Iterator[tuple[int, bool]]
 
 def test_what_asks_for_gradients_switches_them_on():
     """Or a user's function without gradients that calls it would get none, or an error."""
-    root = Path(__file__).resolve().parents[2]
     found = {
-        f"{path.relative_to(root)}:{line}": on
-        for folder in (root / "tl_dyck", root / "hooks")
-        for path in folder.rglob("*.py")
+        f"{shown(path)}:{line}": on
+        for path in SOURCES.values()
         if "grad" in (source := path.read_text(encoding="utf-8")) or "backward" in source
-        for line, on in gradients(ast.parse(source))
+        for line, on in gradients(module(path))
     }
     assert len(found) > 10
     assert [place for place, on in found.items() if not on] == []

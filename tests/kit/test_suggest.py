@@ -24,9 +24,7 @@ from typing import Any
 import pytest
 
 import tl_dyck
-import tl_dyck_hooks
-import tl_dyck_papers
-import tl_dyck_text
+from tests.sources import SOURCES, nodes
 from tests.test_cli import COMMAND, call, commands, flat, typed
 from tests.test_cli_certify import save_words
 from tl_dyck import construct, load_task, register_experiment, save_model
@@ -39,13 +37,6 @@ from tl_dyck.studies import Study
 from tl_dyck.studies.reproduction import Reproduction, papers
 from tl_dyck.training import train
 
-SOURCES = {
-    ".".join(path.relative_to(root.parent).with_suffix("").parts): path
-    for package in (tl_dyck, tl_dyck_hooks, tl_dyck_papers, tl_dyck_text)
-    for root in (Path(str(package.__file__)).parent,)
-    for path in root.rglob("*.py")
-}
-
 
 def calls_of_command() -> set[str]:
     """Where `command` is called: module and function."""
@@ -54,7 +45,7 @@ def calls_of_command() -> set[str]:
         text = path.read_text(encoding="utf-8")
         if not re.search(r"from tl_dyck.kit.suggest import .*\bcommand\b", text):
             continue
-        for function in ast.walk(ast.parse(text)):
+        for function in nodes(path):
             if isinstance(function, ast.FunctionDef) and any(
                 isinstance(node, ast.Call) and getattr(node.func, "id", "") == "command"
                 for node in ast.walk(function)
@@ -68,9 +59,8 @@ def literals() -> list[tuple[str, str]]:
     """Every text in our code that is no docstring, and its module; what is filled in is a space."""
     found = []
     for module, path in SOURCES.items():
-        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
         inside: set[int] = set()
-        for node in nodes:
+        for node in nodes(path):
             if isinstance(node, ast.JoinedStr):
                 inside |= {id(part) for part in node.values}
                 parts = (getattr(part, "value", " ") for part in node.values)

@@ -13,7 +13,14 @@ from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.parts import PARTS, parts_case
 from tl_dyck.judge.protocol import Case, Fact
 from tl_dyck.judge.pruned import PRUNED, prune_case
-from tl_dyck.judge.trained_cases import OF_TASKS, TRAINED, task_case, task_name, train_case
+from tl_dyck.judge.trained_cases import (
+    LARGER,
+    OF_TASKS,
+    TRAINED,
+    task_case,
+    task_name,
+    train_case,
+)
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError, check_seed
 from tl_dyck.kit.registry import unknown_name
@@ -26,6 +33,7 @@ KEYS = 2**128
 _MAKERS: dict[str, Maker] = {
     **dict.fromkeys(CONSTRUCTED, construct_case),
     **dict.fromkeys(TRAINED, train_case),
+    **dict.fromkeys(LARGER, task_case),
     **dict.fromkeys(PRUNED, prune_case),
     **dict.fromkeys(PARTS, parts_case),
     **dict.fromkeys(OF_TASKS, task_case),
@@ -33,13 +41,15 @@ _MAKERS: dict[str, Maker] = {
 
 
 #: Kinds of model that are trained; all others are built.
-TRAINED_KINDS = frozenset({*TRAINED, "post-norm", "pre-norm", *OF_TASKS})
+TRAINED_KINDS = frozenset({*TRAINED, *LARGER, "post-norm", "pre-norm", *OF_TASKS})
 
 
 def group_of(kind: str) -> str:
     """Which models have columns of their own, see `column_of`: by task, or trained ones; or ""."""
     if kind in OF_TASKS:
         return task_name(kind)
+    if kind in LARGER:
+        return kind
     return "trained" if kind in TRAINED_KINDS else ""
 
 

@@ -33,6 +33,8 @@ _MOST = 700  # prefixes that are enumerated
 _N_TOKENS = 64  # strings that a method is shown
 _N_ROWS = 16  # prefixes, of one bracket of which may be asked
 _SHARE = 0.999  # least accuracy of a case
+#: To each head of which a model and its mirror differ, so many of which both say no.
+NEITHER = 0.25
 
 
 class Kind(NamedTuple):
@@ -80,33 +82,43 @@ def every_string(model: Any, task: Any, name: str = "") -> Any:
 # --- kinds of questions ---------------------------------------------------------------------------
 
 
-def about_heads(mirror: World) -> Kind:
+def about_heads(mirror: World, neither: float = NEITHER) -> Kind:
     """Of heads, see `thin_by_mirror`."""
     return Kind(
         lambda world, _: head_facts(world),
-        lambda facts, generator: thin_by_mirror(facts, head_facts(mirror), generator),
+        lambda facts, generator: thin_by_mirror(facts, head_facts(mirror), generator, neither),
     )
 
 
 def thin_by_mirror(
-    facts: Sequence[Fact], mirror: Sequence[Fact], generator: torch.Generator
+    facts: Sequence[Fact],
+    mirror: Sequence[Fact],
+    generator: torch.Generator,
+    neither: float = NEITHER,
 ) -> list[Fact]:
     """Facts of heads about which the structure of a model says little.
 
     A model and its mirror are as likely. So who knows all of a model but which circuit is heard
     cannot tell a yes from the no that it is in the mirror. A head of which both say no he can tell:
-    these are a third at most, so that his AUROC is at most 0.75 = (1/6 + 1/3) / (1/3 + 1/3).
+    of D of which they differ there are at most r D of these. In the mean D / 2 are yes, so that his
+    AUROC is at most (D / 4 + r D) / (D / 2 + r D): 2/3 for r = 1/4, 0.75 for r = 1/2.
+
+    Args:
+        facts: of the model.
+        mirror: of the model with the other circuit heard.
+        generator: of what is drawn.
+        neither: r, the share of heads of which both say no.
     """
     there = {fact.question: fact.answer for fact in mirror}
     found: list[Fact] = []
     for kind in ABOUT_HEADS:
         known = [fact for fact in facts if fact.question.kind == kind and fact.question in there]
         differ = [fact for fact in known if fact.answer != there[fact.question]]
-        neither = [fact for fact in known if not fact.answer and not there[fact.question]]
-        # rounded by chance, so that one half is not always lost
-        most = int(len(differ) / 2 + uniform(generator))  # half as many in the mean
-        order = torch.randperm(len(neither), generator=generator).tolist()
-        kept = {fact.question for fact in (*differ, *(neither[at] for at in order[:most]))}
+        others = [fact for fact in known if not fact.answer and not there[fact.question]]
+        # rounded by chance, so that a part is not always lost: so many in the mean
+        most = int(len(differ) * neither + uniform(generator))
+        order = torch.randperm(len(others), generator=generator).tolist()
+        kept = {fact.question for fact in (*differ, *(others[at] for at in order[:most]))}
         found += [fact for fact in known if fact.question in kept]
     return found
 

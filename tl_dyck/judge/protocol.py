@@ -74,7 +74,7 @@ def kind_of(column: str) -> str:
 COLUMNS = tuple(
     column_of(kind, group)
     for kind in KINDS
-    for group in ("", "trained", *(TASKS if kind in OF_EVERY_TASK else ()))
+    for group in ("", "trained", "hidden", *(TASKS if kind in OF_EVERY_TASK else ()))
 )
 
 #: What no method should be, and how it answers: what knows all, what knows nothing, and cheats.

@@ -40,14 +40,14 @@ _FORM = "tl_dyck.suite/1"
 _MAGIC = f"{_FORM}\n".encode()
 _NUMBER = 8  # bytes that say how long the index is
 _LARGEST_INDEX = 2**26  # bytes; of the largest suite that there may be
-#: In bytes: judge-2.1/full would have a seventh of that.
+#: In bytes: judge-3/full would have a seventh of that.
 LARGEST_SUITE = 2**29
 _CASE = "case.bin"
 _KEPT = 4  # files that a process has open at a time
 
 #: Digests of the suites' files that are recorded; made on AMD EPYC with AVX-512.
 RECORDED: dict[str, str] = {
-    "judge-2.1/quick": "ee6a87ac82423531b141c2a4722ee5010bc373b8dc921f523e8cb43cf6b87487",
+    "judge-3/quick": "d876ac9b8f1a33050f61b1852b7e74c4f833d8d2dfed803a2935ed446e87d825",
 }
 #: Where files of suites lie that come with the package.
 _SHIPPED = Path(__file__).parent / "data"

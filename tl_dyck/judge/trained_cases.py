@@ -36,13 +36,15 @@ from tl_dyck.tasks import DyckTask
 TRAINED = {
     "trained": "Two groups of heads are trained for two readouts of one task; one is left.",
 }
-
-_HIDDEN = "hidden-"
-#: Trained as "trained", for one of several tasks, with more heads and up to two layers. Of the
-#: second kind weights tell less, see `tl_dyck.judge.shut.hide`.
-OF_TASKS = {
-    f"{before}{name}": said for before in ("task-", _HIDDEN) for name, said in TASKS.items()
-}
+HIDDEN = "hidden"
+#: Trained as "trained", with four or eight heads in one layer or two; of these weights tell less,
+#: see `tl_dyck.judge.shut.hide`.
+LARGER = {HIDDEN: "As trained, with four heads a layer, and weights that tell less."}
+#: The same for one of several tasks, with two to four heads a layer; of the second kind weights
+#: tell less.
+OF_TASKS = {f"{before}-{name}": said for before in ("task", HIDDEN) for name, said in TASKS.items()}
+# of judge-2.4, whose cases are recorded: as `tl_dyck.judge.pose.NEITHER`
+_NEITHER_OF_TASKS = 0.5
 _PART = 16  # coordinates of symbols and places, and of each group: no model has more than 48
 _TRIES = 6  # models, until one is right on every string
 
@@ -84,7 +86,10 @@ def train_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
 
 @one_thread()
 def task_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[Fact]]:
-    """A case of one of `OF_TASKS`, of whose heads is asked; of the first models that learn it.
+    """A case of `LARGER` or `OF_TASKS`, of whose heads is asked; of the first models that learn it.
+
+    Of `LARGER` it is asked of brackets, too. Its weights are numbers of float32, so that a file of
+    them is half as large.
 
     Raises:
         JudgeError: none of some tries has learnt the task.
@@ -93,15 +98,17 @@ def task_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, lis
     for _ in range(_TRIES):
         task, config, share = _drawn(kind, given, generator)
         try:
-            worlds = [
-                every_string(each, task, f"{kind}-{seed}")
-                for each in two_circuits(
-                    config, task, share, generator, _EVERY, hidden=kind.startswith(_HIDDEN)
-                )
-            ]
+            models = two_circuits(
+                config, task, share, generator, _EVERY, hidden=kind.startswith(HIDDEN)
+            )
+            if kind in LARGER:
+                models = models[0].float().double(), models[1].float().double()
+            model, mirror = (every_string(each, task, f"{kind}-{seed}") for each in models)
         except JudgeError:
             continue
-        return pose(worlds[0], task, generator, about_heads(worlds[1]))
+        if kind in LARGER:
+            return pose(model, task, generator, about_heads(mirror), TOKENS)
+        return pose(model, task, generator, about_heads(mirror, _NEITHER_OF_TASKS))
     raise JudgeError(f"{kind}-{seed}: none of {_TRIES} models has learnt the task")
 
 
@@ -186,10 +193,10 @@ def _drawn(
     """Task, sizes and share of heads of a model of a small task."""
     name = task_name(kind)
     # what is hidden is taken away by an MLP, which must see what the readout does: no norm between
-    blocks = ("eq6",) if kind.startswith(_HIDDEN) else ("eq6", "gpt")
+    blocks = ("eq6",) if kind.startswith(HIDDEN) else ("eq6", "gpt")
     task: Any = small_task(2, 3) if name == BRACKETS else small_automaton(name)
     drawn = {
-        "n_heads": choose(generator, (2, 3, 4)),
+        "n_heads": choose(generator, (4,) if kind in LARGER else (2, 3, 4)),
         "true_share": float(torch.rand(1, generator=generator)) * 0.999,
         "block": choose(generator, blocks),
         "n_layers": choose(generator, (1, 2)),
@@ -223,8 +230,8 @@ def draw_sizes(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
 
 
 def task_name(kind: str) -> str:
-    """The name in `TASKS` of one of `OF_TASKS`."""
-    return kind.partition("-")[2]
+    """The name in `TASKS` of one of `LARGER` or `OF_TASKS`."""
+    return kind.partition("-")[2] or BRACKETS
 
 
 def _taught(task: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -31,6 +31,7 @@ from tl_dyck.studies.measurement import ACCURACIES, read_measures, variation_by_
 from tl_dyck.studies.train import models_of, with_numbers
 from tl_dyck.tasks import DyckTask
 from tl_dyck.training import TrainResult, load_result
+from tl_dyck.training.checkpoint import load_history
 
 STUDY = Analysis("results.json", "tl_dyck.study/6", "the results of a study")
 
@@ -236,13 +237,13 @@ def _study(
 
     def read(row: dict[str, Any], place: Path) -> None:
         key = {"family": row["model"], "seed": row["seed"]}
-        measured, result = read_measures(place), load_result(place)
+        measured = read_measures(place)
         if row["outcome"] != "diverged":  # weights that are not finite give no patterns
             patterns[row["model"]].append(_tensor(place / "patterns.safetensors", "patterns"))
         for name, table in tables.items():
             table += [{**key, **found} for found in measured[name]]
         chances.append(measured["stack_chance"])
-        history.append(result.history.assign(**key))
+        history.append(load_history(place).assign(**key))
 
     of_each(runs, read)
     models = models_of(runs, {"model": "family", "seed": "seed"})
