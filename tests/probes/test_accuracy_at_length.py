@@ -168,7 +168,7 @@ def test_pooled_over_answers_it_is_what_strings_give():
     model = unbalanced(1.0, task)
     language, lengths = task.language, range(59, 63)
     strings = task.distribution.sample(
-        3000, 62, mode="prefix", generator=torch.Generator().manual_seed(0)
+        6000, 62, mode="prefix", generator=torch.Generator().manual_seed(0)
     )
     tokens = torch.cat([torch.full((len(strings), 1), language.bos_token), strings], 1)
     with torch.no_grad():
@@ -180,7 +180,7 @@ def test_pooled_over_answers_it_is_what_strings_give():
         right += int((answers[:, length - 1] == tokens[:, length])[here].sum())
     measured = right / asked
     pooled, alike = (
-        float(accuracy_at_length(model, lengths, task.distribution, weights=weights, n=1500))
+        float(accuracy_at_length(model, lengths, task.distribution, weights=weights, n=3000))
         for weights in ("answers", "lengths")
     )
     error = math.sqrt(measured * (1 - measured) / asked)
