@@ -36,10 +36,11 @@ def brute_force(
 ) -> list[tuple[tuple[int, ...], int]]:
     """Every way to edit `tokens`, as (string, number of edits), by recursion on the definition."""
     budgets = [budget for _, budget in space.transformations]
+    rewrites = [_rewrites(space, tokens, i) for i in range(len(tokens) + 1)]
 
     def from_gap(i: int, left: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
         """What can become of x_i …, if nothing has been inserted at gap i yet."""
-        for kind, span, text in _rewrites(space, tokens, i):
+        for kind, span, text in rewrites[i]:
             if span == 0 and left[kind]:
                 for rest, edits in from_word(i, _spend(left, kind)):
                     yield text + rest, edits + 1
@@ -51,7 +52,7 @@ def brute_force(
             return
         for rest, edits in from_gap(i + 1, left):
             yield (tokens[i], *rest), edits
-        for kind, span, text in _rewrites(space, tokens, i):
+        for kind, span, text in rewrites[i]:
             if span and left[kind]:
                 for rest, edits in from_gap(i + span, _spend(left, kind)):
                     yield text + rest, edits + 1

@@ -53,7 +53,6 @@ def changes_of(
     return found
 
 
-@settings(max_examples=50)
 @given(recipe=rnns(), space_recipe=spaces(), string=tokens())
 def test_the_largest_change_is_that_of_some_string_and_of_no_other_larger(
     recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from tl_dyck.certify.exact.paths import emission_costs, enumerate_below, sweep
 from tl_dyck.certify.language import certify_language
 from tl_dyck.judge import make_case, methods
 from tl_dyck.models import build_model, get_config
+from tl_dyck.studies import measurement
 from tl_dyck.studies.measurement import Measurement
 from tl_dyck.tasks import load_task
 from tl_dyck.training import TrainConfig, train_seeds
@@ -161,8 +163,10 @@ def test_work_is_counted_from_where_it_begins():
 def test_a_measurement_never_looks_at_the_clock(tmp_path, monkeypatch):
     """Accuracy bounds, certificates, proofs of a study: the same on a busy machine."""
     monkeypatch.setattr(clock, "now", nobody_looks)
+    few = partial(certify_language, most_run=1000)  # so that some prefixes are bounded
+    monkeypatch.setattr(measurement, "certify_language", few)
     small = TrainConfig(steps=30, check_every=30, check_size=20)
-    asked = Measurement(n_accuracy=20, n_long=2, n_strings=20, n_certified=2, decided_length=11)
+    asked = Measurement(n_accuracy=20, n_long=2, n_strings=20, n_certified=2, decided_length=8)
     for family in ("minimal-onehot", "gpt"):
         (result,) = train_seeds(
             get_config(family, TASK), TASK, options=small, n_jobs=1, progress=False, seeds=[0]

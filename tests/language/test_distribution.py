@@ -160,7 +160,7 @@ def test_entropy_floor_against_fractions(case, mode, lengths):
 )
 def test_long_strings_neither_underflow_nor_overflow(max_depth, q):
     """For q = 0.999 and D = 300 the probability of being at depth 0 is about 1e-897."""
-    length = 10_000 if max_depth < 100 else 900
+    length = 4_000 if max_depth < 100 else 900
     distribution = DyckDistribution(DyckLanguage(2, max_depth), q)
     floor = distribution.entropy_floor((length, length - 2), "complete")
     assert math.isfinite(floor)

@@ -154,7 +154,7 @@ def test_depths_of_long_strings_against_forward_backward(max_depth, length, kind
         (2, 4, 28),
         (4, 3, 100),
         (3, 4, 28),
-        (3, 8, 500),
+        (3, 8, 200),
         (5, 60, 400),
         (2, 120, 600),
         (300, 3, 40),

@@ -149,7 +149,7 @@ def test_start_token_may_be_written_out():
     st.lists(st.text(min_size=1, max_size=4), min_size=4, max_size=4, unique=True),
     st.lists(st.integers(0, 3)),
 )
-@settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.filter_too_much])
 def test_any_brackets_that_the_language_takes(brackets, tokens):
     try:
         language = DyckLanguage(2, 4, tuple(brackets))

@@ -34,11 +34,11 @@ def test_mean_and_variance_grow_as_they_do_over_drawn_strings(family, k, depth, 
     distribution = DyckDistribution(model.cfg.language, q)
     found = pair_drift(model, distribution)
     generator = torch.Generator().manual_seed(0)
-    strings = distribution.sample(6000, 1000, mode="prefix", generator=generator)
+    strings = distribution.sample(3000, 1000, mode="prefix", generator=generator)
     states = (strings * (depth + 1) + model.cfg.language.depth(strings)).numpy()
-    counts = np.zeros((2, 6000, len(state_contributions(model))))
+    counts = np.zeros((2, 3000, len(state_contributions(model))))
     for each, length in zip(counts, (200, 1000), strict=True):
-        np.add.at(each, (np.arange(6000)[:, None], states[:, :length]), 1.0)
+        np.add.at(each, (np.arange(3000)[:, None], states[:, :length]), 1.0)
     for d in range(1, depth):
         short, long = (sums_along(model, each, d, 1, (0, 1)) for each in counts)
         grown = (long - short) / 800

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -59,7 +59,6 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> bool:
 # ------------------------------------------------------------ every form computes the same function
 
 
-@settings(max_examples=60)
 @given(rnns(), strings)
 def test_streaming_equals_whole_strings(recipe: RNNRecipe, batch: list[list[int]]) -> None:
     rnn, tokens = recipe.build(), torch.tensor(batch)
@@ -75,7 +74,6 @@ def test_streaming_equals_whole_strings(recipe: RNNRecipe, batch: list[list[int]
         assert torch.equal(carry.state, rnn.states(tokens)[:, position])
 
 
-@settings(max_examples=60)
 @given(rnns(), strings, st.data())
 def test_last_logits_of_padded_strings(
     recipe: RNNRecipe, batch: list[list[int]], data: st.DataObject

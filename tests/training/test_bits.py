@@ -153,7 +153,7 @@ def test_the_fickle_processor_is_fickle():
 @pytest.mark.parametrize("family", ["gpt", "gpt-linear", "minimal-onehot", "eq49"])
 def test_on_this_processor(family):
     """At the sizes that are used, in groups that `train_seeds` makes, and one larger."""
-    options = TrainConfig(steps=4, check_every=2, check_size=50, target=None)
+    options = TrainConfig(steps=2, check_every=2, check_size=50, target=None)
     assert all_equal(groups(get_config(family, TASK), options, (1, 2, 3, 5)))
 
 

@@ -46,7 +46,7 @@ def without_filling(row, bos):
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=5),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_prefixes_are_nested_pairs_of_one_type(shape, lengths, seed):
     language = LANGUAGES[shape]
     tokens = strings(language, lengths, seed)

@@ -118,7 +118,7 @@ def test_what_loses_is_counted_by_any_way_of_counting(
     gaps = np.array([[row[0] - row[1], row[0] - row[2]] for row in values])
     attention = AttentionWeights(network, graph)
     wide = 0
-    for share in (0.0, 0.1, 0.5, 1.0):
+    for share in (0.0, 0.2, 1.0):
         at = [Fraction(np.quantile(gaps[:, k].astype(float), share)) for k in (0, 1)]
         at = [x + Fraction(1, 10**7) * (1 if share else -1) for x in at]
         lose = int((gaps < np.array(at)).any(1).sum())

@@ -41,8 +41,8 @@ def test_denominators_of_all_strings_lie_between_what_is_taken(
 @pytest.mark.parametrize("sharpness", [1.0, 30.0, 1000.0])
 def test_near_ties_are_those_of_running_every_string(sharpness: float, shift: float) -> None:
     """The least margin is set to ± shift by enumeration; weights underflow at the sharpest."""
-    for seed in range(6):
-        rnn = random_rnn(seed, sharpness=sharpness, d_vocab_out=2, state=STATES[seed % len(STATES)])
+    for seed in range(4):  # one of each state
+        rnn = random_rnn(seed, sharpness=sharpness, d_vocab_out=2, state=STATES[seed])
         least = margins(rnn, strings_of(rnn, SPACE, STRING), 0).min()
         for sign, status in ((1, "proved"), (-1, "refuted")):
             tied = favouring(rnn, 1, least - sign * shift)

@@ -73,7 +73,7 @@ def test_what_single_precision_cannot_hold_is_not_claimed(
     assert (lower <= high).all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     recipe=rnns([each for each in PLAIN if each.get("act_fn") or "ln_final" in each]),
     problem=problems(),

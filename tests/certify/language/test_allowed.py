@@ -154,15 +154,15 @@ def test_a_model_that_is_right_is_proved(off: float) -> None:
         name="pairs", symbols=("a", "b", "$"), start="even", moves=moves.__getitem__,
         train_lengths=[1], long_lengths=[1, 2],
     )  # fmt: skip
-    model = random_model(task, 0, 1.0, d_vocab=4, d_vocab_out=4, d_model=8, n_ctx=25)
+    model = random_model(task, 0, 1.0, d_vocab=4, d_vocab_out=4, d_model=8, n_ctx=17)
     sure(model, task, -off)  # a may not follow a
-    found = certify_language(model, task, 20, "allowed")
+    found = certify_language(model, task, 12, "allowed")
     assert found.status == ("proved" if off > 0 else "refuted")
     if off > 0:
-        proof = prove_language(model, task, 20, "allowed")
-        assert "above 0.0 exactly if it may follow, after each of 21 strings" in proof.says
+        proof = prove_language(model, task, 12, "allowed")
+        assert "above 0.0 exactly if it may follow, after each of 13 strings" in proof.says
     assert found.margin.high == pytest.approx(min(off, 1.0))
-    assert certify_language(model, task, 20, "allowed", threshold=2.0).status == "refuted"
+    assert certify_language(model, task, 12, "allowed", threshold=2.0).status == "refuted"
 
 
 BRACKETS = DyckTask(name="small", n_types=2, max_depth=2, train_lengths=[2], long_lengths=[2, 4])
@@ -203,7 +203,7 @@ def test_brackets_are_decided_as_by_brute_force(
     model = adopt(model, Vocabulary.ours(BRACKETS.language))
     for threshold in (0.0, 0.5):
         found = certify_language(
-            model, BRACKETS, 6, "allowed", threshold=threshold, most_run=most_run
+            model, BRACKETS, 5, "allowed", threshold=threshold, most_run=most_run
         )
         for row in found.by_length:
             wrong = of_brackets(model, row.length, threshold)

@@ -49,12 +49,9 @@ def test_models_that_nearly_disagree_are_told_from_those_that_do(seed, claim, ga
     if agreement(rnn, other, language) < 0:
         rnn.b_U[0] += 20  # one token wins everywhere
         other.b_U[0] += 20
+    rows = [row for each in (rnn, other) for *_, row in every_prefix(each, language)]
     for token in range(1, language.d_vocab):
-        lead = min(
-            np.delete(row, token).max() - row[token]
-            for each in (rnn, other)
-            for *_, row in every_prefix(each, language)
-        )
+        lead = min(np.delete(row, token).max() - row[token] for row in rows)
         moved = [with_bias(each, 0.0, language) for each in (rnn, other)]
         for each in moved:
             each.b_U[token] += lead - gap

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,6 +41,12 @@ def test_the_checkers_import_numpy_and_each_other_alone(module):
 def test_a_checker_stays_as_short_as_is_said(module, most):
     lines = Path(module.__file__).read_text(encoding="utf-8").splitlines()
     assert sum(not line.lstrip().startswith("#") for line in lines) <= most  # comments are welcome
+
+
+def test_the_library_is_out_of_reach_of_what_is_copied_out(tmp_path):
+    (tmp_path / "imports.py").write_text("import numpy, tl_dyck", encoding="utf-8")
+    alone = SimpleNamespace(__file__=tmp_path / "imports.py")
+    assert "No module named 'tl_dyck'" in copied_out(tmp_path, [alone]).stderr
 
 
 def test_the_checkers_stand_by_themselves(proof, tmp_path):

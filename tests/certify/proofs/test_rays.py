@@ -70,7 +70,7 @@ def test_rays_hold_what_the_norm_shows_of_every_string(fields):
 def test_what_rays_settle_holds_on_every_string_near_a_tie(fields):
     """On both sides of one: a string is wrong by 1e-7, or none is."""
     seen = 0
-    for seed in range(6):
+    for seed in range(3):
         rnn = random_rnn(seed, **fields)
         every = strings_of(rnn, SPACE, STRING)
         least = margins(rnn, every, 0).min()

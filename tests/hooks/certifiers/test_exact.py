@@ -81,7 +81,7 @@ def readable(rnn: TwoLayerRNN, space: PerturbationSpace, string: tuple[int, ...]
     return rnn.config.bos_token is not None or not space.contains(string, ())
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     recipe=rnns(),
     problem=problems(),
@@ -135,7 +135,7 @@ def test_one_head_and_a_linear_readout_need_no_search(
         assert "parts" not in exact(rnn, string, target, space).stats
 
 
-@settings(max_examples=12)
+@settings(max_examples=7)
 @given(
     recipe=rnns(sharpness=(60.0, 1000.0, 30_000.0)), problem=problems(), target=st.integers(0, 1)
 )
@@ -211,7 +211,7 @@ def test_branching_to_the_end() -> None:
     """With nothing listed but the smallest parts, branching alone must come to the same answer."""
     for seed, readout in enumerate(READOUTS):
         rnn = random_rnn(seed, n_heads=2, state="position", **readout)
-        check(rnn, (0, 3, 1, 5), 0, WIDE, tight=True, max_listed=1)
+        check(rnn, (0, 3, 1), 0, WIDE, tight=True, max_listed=1)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_every_model_of_the_table(entry: Case) -> None:
     words = [t for t in range(min(rnn.config.d_vocab, 4)) if t != bos]
     if rnn.config.d_vocab_out < 2 or len(words) < 2:
         return
-    string = tuple(words[i % len(words)] for i in (0, 1, 0, 1, 1))
+    string = tuple(words[i % len(words)] for i in (0, 1, 0, 1))
     space = PerturbationSpace(
         [(Duplicate(), 1), (Substitute({words[0]: words[1:3]}), 1), (SwapAdjacent(), 1)]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.certify.oracles import (
@@ -20,7 +20,6 @@ from tl_dyck.certify import Duplicate, PerturbationSpace, SpaceTooLargeError
 from tl_dyck_hooks.certifiers.exhaustive import exhaustive
 
 
-@settings(max_examples=60)
 @given(recipe=rnns(), space_recipe=spaces(), string=tokens(), target=st.integers(0, 1))
 def test_it_finds_the_least_margin(
     recipe: RNNRecipe, space_recipe: SpaceRecipe, string: tuple[int, ...], target: int

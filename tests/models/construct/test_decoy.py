@@ -132,7 +132,7 @@ def test_a_perfect_stack_pattern_on_a_model_that_knows_nothing(family: str, laye
     assert pattern.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0]]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     n=st.integers(1, 12),
     used=st.integers(1, 12),

@@ -28,7 +28,7 @@ def test_balance_is_not_sufficient() -> None:
     assert construct.satisfies_balance(model, tolerance=1e-12)
     task = load_task("dyck-2-4")
     for long in (False, True):
-        right = task.closing_accuracy(model, n=100, long=long, seed=0)
+        right = task.closing_accuracy(model, n=40, long=long, seed=0)
         chance = task.closing_chance(long=long)
         assert right.any_token == pytest.approx(chance.copier, abs=0.03)
         assert right.after_close == pytest.approx(chance.constant, abs=0.05)
