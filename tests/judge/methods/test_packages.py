@@ -245,6 +245,7 @@ def test_gim_changes_gradients_as_it_says(at: str) -> None:
         (slope,) = torch.autograd.grad(case.difference(logits, case.right).mean(), leaf)
         found[layer] = (slope * (other - mine)).sum((0, 1, 3)).abs().detach() / abs(high - low)
     held(values(adapter.attribution_patching, case), found)
+    assert "softmax" not in vars(torch.Tensor)
 
     def share(case: Case, row: tuple[int, ...], answer: int) -> np.ndarray:
         tokens = torch.tensor([row])
@@ -258,6 +259,7 @@ def test_gim_changes_gradients_as_it_says(at: str) -> None:
     asked = questions["token"]
     wanted = brackets.ahead(brackets.singly(share))(case, asked)
     assert adapter.explain(case, asked) == pytest.approx(wanted, rel=1e-6)
+    assert "softmax" not in vars(torch.Tensor)
 
 
 def test_integrated_gradients_are_a_mean_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

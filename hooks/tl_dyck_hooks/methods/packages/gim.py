@@ -8,6 +8,8 @@ Knows: which gradients of a case are taken inside `gim.GIM`, and what `gim.expla
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import gim
@@ -21,10 +23,20 @@ from tl_dyck_hooks.methods.packages import named
 _PAPER = named("gim-explain")("Edin et al. 2025")
 
 
+@contextlib.contextmanager
+def _put_back() -> Iterator[None]:
+    """Gim 0.1.4 leaves on `Tensor` the softmax that it inherits."""
+    try:
+        yield
+    finally:
+        if "softmax" in vars(Tensor):
+            del Tensor.softmax
+
+
 @score_heads(above=0.05, unit="of the difference", paper=_PAPER)
 def attribution_patching(case: Case) -> Any:
     """Attribution patching with GIM's gradients: "run your gradient-based method as usual"."""
-    with gim.GIM(case.model):
+    with _put_back(), gim.GIM(case.model):
         return first_order(case)
 
 
@@ -32,7 +44,7 @@ def attribution_patching(case: Case) -> Any:
 def explain(case: Case, tokens: Tensor, answers: Tensor) -> Tensor:
     """GIM's gradient of the right answer's logit, times the embedding less that of BOS; in size."""
     baseline = case.task.language.bos_token
-    with torch.enable_grad():
+    with _put_back(), torch.enable_grad():
         found = [
             gim.explain(case.model, row, target_token_id=int(right), baseline_token_id=baseline)
             for row, right in zip(tokens, answers, strict=True)
