@@ -155,7 +155,7 @@ def test_what_is_had_without_looking_at_what_a_model_computes():
             names.append(kind)
     assert (len(all_heads), np.mean(all_heads)) == (69, pytest.approx(0.412, abs=5e-4))
     forest = ExtraTreesClassifier(200, random_state=0)
-    assert cross_val_score(forest, np.array(of), names, cv=8).mean() > 0.75  # 32 of 112 are of one
+    assert cross_val_score(forest, np.array(of), names, cv=8).mean() > 0.75  # 16 of 56 are of one
 
 
 def test_a_prefix_counts_only_if_the_model_closes_it_wrong(and_trained):
