@@ -48,10 +48,10 @@ def same(job, tmp_path, same_run):
     return check
 
 
-@pytest.mark.parametrize("every", [21, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_kill_between_any_two_file_operations(job, same, tmp_path, request, every):
     alone = request.node.callspec.params["job"] == "alone"
-    every, count = min(every, 5) if alone else every, 0
+    every, count = min(every, 3) if alone else every, 0
     for folder, found in kills.at_file_operations(job, tmp_path, every=every):
         same(found)
         same([load_result(path.parent) for path in sorted(folder.rglob("result.json"))])
