@@ -146,9 +146,8 @@ def build(kind: str, seed: int, given: Mapping[str, Any], attempt: int = 0) -> B
     except JudgeError:
         if "drift" in given or not knobs.drift:
             raise
-        return build(
-            kind, seed, {**given, "drift": 0.0}, attempt
-        )  # what was left over was too much
+        given = {**given, "drift": 0.0}  # what was left over was too much
+        return build(kind, seed, given, attempt)
     return Built(task, world, drawn, mirror, other, generator)
 
 
@@ -174,10 +173,7 @@ def _ask_at_length(
     if drawn:
         asked = choose(built.generator, ("stack", "same"))
         found = [fact for fact in found if fact.question.kind == asked]
-        exact = _DRIFTS.count(0.0) / len(_DRIFTS)
-        # of other kinds one exact model in three has two layers, and is not asked; those that
-        # drift have one: 2/3 · 2/3 to 1/3
-        mine = exact if kind in _ONE_LAYER else 4 / 7
+        mine, exact = exact_share(kind), _DRIFTS.count(0.0) / len(_DRIFTS)
         yes = {"stack": mine, "same": mine * exact}[asked]
         no = {"stack": 1 - mine, "same": mine * (1 - exact) + (1 - mine) * exact}[asked]
         keep = uniform(built.generator)
@@ -185,6 +181,15 @@ def _ask_at_length(
     if any(fact.question.kind == "same" for fact in found):
         case = replace(case, other=built.other.model)
     return case, [*facts, *found]
+
+
+def exact_share(kind: str) -> float:
+    """Of models that may drift, as `draw_knobs` draws them, the share of those that do not."""
+    exact = _DRIFTS.count(0.0) / len(_DRIFTS)
+    if kind in _ONE_LAYER:
+        return exact
+    one_layer = exact * _LAYERS.count(1) / len(_LAYERS)  # those that drift have one in any case
+    return one_layer / (one_layer + 1 - exact)
 
 
 def _at_length(kind: str, made: Drawn, task: DyckTask, drawn: bool) -> AtLength | None:
@@ -200,8 +205,9 @@ def _at_length(kind: str, made: Drawn, task: DyckTask, drawn: bool) -> AtLength 
             every_string(drifts, task, kind)
         except JudgeError:  # such a case is not made
             return None
-        if right_at_length(drifts, task.language) is None:  # too little is left over
-            return None
+        known = right_at_length(drifts, task.language)
+        if known is None or knobs.drift:  # too little is left over, or it is the model itself
+            return known
     return right_at_length(model, task.language, knobs.exact)
 
 
@@ -210,6 +216,7 @@ def _at_length(kind: str, made: Drawn, task: DyckTask, drawn: bool) -> AtLength 
 
 _DRIFT = 0.03  # at 100 brackets most models are wrong by it, at 11 few
 _DRIFTS = (0.0, 0.0, _DRIFT)  # as likely
+_LAYERS = (1, 1, 2)  # as likely
 _ONE_LAYER = ("backup", "alone")
 _TRIES = 20  # of which one in two is asked about
 _ANY = ("uniform", "balanced", "balanced", "top")
@@ -233,8 +240,8 @@ def draw_knobs(given: Mapping[str, Any], generator: torch.Generator, kind: str) 
     drawn: dict[str, Any] = {
         "n_types": k,
         "max_depth": deepest,
-        # a value that stands twice is drawn twice as often
-        "n_layers": choose(generator, (1, 1, 2)),
+        # a value that stands twice is drawn twice as often, also in `_LAYERS` and `_DRIFTS`
+        "n_layers": choose(generator, _LAYERS),
         "n_heads": choose(generator, (2, 3, 4, 6)),
         "true_share": uniform(generator),
         "reader": choose(generator, ("linear", "linear", "step")),

@@ -152,7 +152,7 @@ ORACLES: dict[str, tuple[Oracle, ...]] = {
     "gradient-times-input": (of_brackets("differences", brackets.along([1.0]), **SMOOTH),),
     "integrated-gradients": (
         of_brackets(
-            "differences", brackets.along(MIDPOINTS), **SMOOTH | {"atol": 1e-4}  # of more steps
+            "differences", brackets.along(MIDPOINTS), **SMOOTH | {"atol": 2e-5}  # of more steps
         ),
     ),
     "weight-distance": (

@@ -26,10 +26,11 @@ _PAPER = named("gim-explain")("Edin et al. 2025")
 @contextlib.contextmanager
 def _put_back() -> Iterator[None]:
     """Gim 0.1.4 leaves on `Tensor` the softmax that it inherits."""
+    owned = "softmax" in vars(Tensor)
     try:
         yield
     finally:
-        if "softmax" in vars(Tensor):
+        if not owned and "softmax" in vars(Tensor):
             del Tensor.softmax
 
 
