@@ -164,7 +164,7 @@ def test_who_knows_all_but_which_circuit_is_heard_knows_little(
 
     room: Any = trained_cases if kind in ("trained", "hidden") else built_cases
     monkeypatch.setattr(room, "about_heads", about_heads)
-    case, facts = cases._MAKERS[kind](kind, 1, {})
+    case, facts = cases._MAKERS[kind][0](kind, 1, {})
     mirror = mirrors[-1]
     mine, other = case.model.state_dict(), mirror.state_dict()
     assert [name for name in mine if not torch.equal(mine[name], other[name])] == ["unembed.W_U"]

@@ -11,11 +11,12 @@ import torch
 
 from tests.judge.methods.cases import TWO_LAYERS
 from tests.judge.methods.network import Network, right_brackets, stacks, strings
-from tl_dyck.judge import Fact, Question, make_case
+from tl_dyck.judge import Fact, Question, list_kinds, make_case
+from tl_dyck.judge.built_cases import KNOBS
 from tl_dyck.judge.cheats import norms_along
 from tl_dyck.judge.edges import Edge
 from tl_dyck.judge.facts import Enumeration, depth_facts
-from tl_dyck.judge.parts import PARTS, is_feature
+from tl_dyck.judge.parts import KNOBS_OF_PARTS, PARTS, is_feature
 from tl_dyck.judge.pose import even_out
 from tl_dyck.judge.suites import SUITES
 from tl_dyck.kit.registry import UnknownNameError
@@ -169,5 +170,15 @@ def test_which_are_chosen_is_drawn() -> None:
 def test_parts_are_asked_of_models_of_their_own() -> None:
     assert {*SUITES["edges"].sizes, *SUITES["parts"].sizes} == {*PARTS}
     assert not {*SUITES["quick"].sizes} & {*PARTS}
-    with pytest.raises(UnknownNameError, match="n_heads"):
-        make_case("levels", 0, n_heads=3)
+
+
+@pytest.mark.parametrize("kind", list_kinds())
+def test_a_knob_that_a_kind_does_not_have_is_refused_before_anything_is_made(kind: str) -> None:
+    wrong = "block" if kind == "twins" else "shared"
+    with pytest.raises(UnknownNameError, match=f"unknown knob of {kind} '{wrong}'"):
+        make_case(kind, 0, **{wrong: 2})
+
+
+def test_what_makes_a_case_of_features_is_not_given() -> None:
+    assert set(KNOBS) - set(KNOBS_OF_PARTS["features"]) == {"drift", "n_layers", "reader"}
+    assert KNOBS_OF_PARTS["levels"] == ()

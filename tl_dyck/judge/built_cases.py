@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, final
 
 import torch
@@ -18,7 +18,7 @@ from tl_dyck.judge.pose import (
     about_same,
     about_stack,
     choose,
-    every_string,
+    every_prefix,
     generator_of,
     pose,
     right_at_length,
@@ -82,6 +82,10 @@ class Knobs:
         return self.reader == "linear" and self.n_layers == 1
 
 
+#: What may be given.
+KNOBS = tuple(field.name for field in fields(Knobs))
+
+
 def construct_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[Fact]]:
     """A case of one of `CONSTRUCTED`, and its facts.
 
@@ -104,7 +108,7 @@ def _construct(
     built = build(kind, seed, given, attempt)
     kinds = []
     if kind != "alone":  # an only head is always needed
-        kinds = [about_heads(every_string(built.mirror, built.task)), TOKENS]
+        kinds = [about_heads(every_prefix(built.mirror, built.task)), TOKENS]
     case, facts = pose(built.world, built.task, built.generator, *kinds)
     return _ask_at_length(kind, built, case, facts, drawn="drift" not in given)
 
@@ -142,7 +146,7 @@ def build(kind: str, seed: int, given: Mapping[str, Any], attempt: int = 0) -> B
     drift = 0.0 if kind == "stack" else choose(generator, _DRIFTS)
     other = _draw(kind, replace(knobs, reader="linear", drift=drift), generator)
     try:
-        world = every_string(drawn.model, task, f"{kind}-{seed}")
+        world = every_prefix(drawn.model, task, f"{kind}-{seed}")
     except JudgeError:
         if "drift" in given or not knobs.drift:
             raise
@@ -202,7 +206,7 @@ def _at_length(kind: str, made: Drawn, task: DyckTask, drawn: bool) -> AtLength 
         if not knobs.drift:
             drifts = draw_model(kind, replace(knobs, drift=_DRIFT), before.clone_state())
         try:
-            every_string(drifts, task, kind)
+            every_prefix(drifts, task, kind)
         except JudgeError:  # such a case is not made
             return None
         known = right_at_length(drifts, task.language)
@@ -256,9 +260,6 @@ def draw_knobs(given: Mapping[str, Any], generator: torch.Generator, kind: str) 
         drawn["drift"] = 0.0
     if drawn["drift"]:  # a norm for each layer would make some of it larger
         drawn["n_layers"] = 1
-    for name in given:
-        if name not in drawn:
-            raise unknown_name("knob of a case", name, drawn)
     return Knobs(**{**drawn, **given})
 
 

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from tl_dyck.judge.built_cases import CONSTRUCTED, construct_case
+from tl_dyck.judge.built_cases import CONSTRUCTED, KNOBS, construct_case
 from tl_dyck.judge.isolation import SealedCase
-from tl_dyck.judge.parts import PARTS, parts_case
+from tl_dyck.judge.parts import KNOBS_OF_PARTS, parts_case
 from tl_dyck.judge.protocol import Case, Fact
 from tl_dyck.judge.pruned import PRUNED, prune_case
 from tl_dyck.judge.trained_cases import (
     LARGER,
     OF_TASKS,
+    SIZES,
+    SIZES_OF_TASKS,
     TRAINED,
     task_case,
     task_name,
@@ -30,13 +32,14 @@ Maker = Callable[[str, int, Mapping[str, Any]], tuple[Case, list[Fact]]]
 _SEEDS = 2**64  # a seed with a key is key times this, and the seed
 KEYS = 2**128
 
-_MAKERS: dict[str, Maker] = {
-    **dict.fromkeys(CONSTRUCTED, construct_case),
-    **dict.fromkeys(TRAINED, train_case),
-    **dict.fromkeys(LARGER, task_case),
-    **dict.fromkeys(PRUNED, prune_case),
-    **dict.fromkeys(PARTS, parts_case),
-    **dict.fromkeys(OF_TASKS, task_case),
+#: By kind of model, what makes a case, and the knobs that it has.
+_MAKERS: dict[str, tuple[Maker, tuple[str, ...]]] = {
+    **dict.fromkeys(CONSTRUCTED, (construct_case, KNOBS)),
+    **dict.fromkeys(TRAINED, (train_case, SIZES)),
+    **dict.fromkeys(LARGER, (task_case, SIZES_OF_TASKS)),
+    **dict.fromkeys(PRUNED, (prune_case, ("shared",))),
+    **{kind: (parts_case, knobs) for kind, knobs in KNOBS_OF_PARTS.items()},
+    **dict.fromkeys(OF_TASKS, (task_case, SIZES_OF_TASKS)),
 }
 
 
@@ -65,14 +68,17 @@ def with_key(seed: int, key: int) -> int:
 
 @lru_cache(maxsize=64)
 def _make_once(kind: str, seed: int, knobs: tuple[tuple[str, Any], ...]) -> SealedCase:
-    return SealedCase(kind, seed, *_MAKERS[kind](kind, seed, dict(knobs)))
+    return SealedCase(kind, seed, *_MAKERS[kind][0](kind, seed, dict(knobs)))
 
 
 def sealed_case(kind: str, seed: int, **knobs: Any) -> SealedCase:
     """What `make_case` gives copies of."""
     if kind not in list_kinds():
         raise unknown_name("kind of case", kind, _MAKERS)
+    known = _MAKERS[kind][1]
     for name, value in knobs.items():
+        if name not in known:
+            raise unknown_name(f"knob of {kind}", name, known)
         if not isinstance(value, (str, int, float, np.number)):
             raise WrongTypeError(f"knob {name} must be a number or a name, got {value!r:.80}")
     key = 0

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.judge.built_cases import CONSTRUCTED, build
+from tl_dyck.judge.built_cases import CONSTRUCTED, KNOBS, build
 from tl_dyck.judge.edges import Edge, edge_facts
 from tl_dyck.judge.facts import TIE, depth_facts
 from tl_dyck.judge.heads import Workshop
@@ -22,14 +22,13 @@ from tl_dyck.judge.pose import (
     Kind,
     choose,
     even_out,
-    every_string,
+    every_prefix,
     generator_of,
     pose,
     small_task,
 )
 from tl_dyck.judge.protocol import Case, Fact, JudgeError, Question
-from tl_dyck.judge.trained_cases import trained_models
-from tl_dyck.kit.registry import unknown_name
+from tl_dyck.judge.trained_cases import SIZES, trained_models
 from tl_dyck.language import DyckLanguage
 
 PARTS = {
@@ -46,6 +45,14 @@ _CLOSE = 0.9  # a direction is another one if its cosine is less
 # two rotations in five are far enough (cosines below 0.9), of two to four directions
 _TRIES = 1000
 _BLOCKS = {"post-norm": "eq6", "pre-norm": "gpt"}
+_OF_FEATURES = {"n_layers": 1, "reader": "linear", "drift": 0.0}
+#: What may be given of each of `PARTS`: of trained models all but their block.
+KNOBS_OF_PARTS: dict[str, tuple[str, ...]] = {
+    "built-edges": KNOBS,
+    **dict.fromkeys(_BLOCKS, tuple(name for name in SIZES if name != "block")),
+    "levels": (),
+    "features": tuple(name for name in KNOBS if name not in _OF_FEATURES),
+}
 _BUILT = [kind for kind in CONSTRUCTED if kind != "alone"]
 
 
@@ -55,7 +62,7 @@ def parts_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
     Args:
         kind: of model.
         seed: of everything that is drawn.
-        given: fields of the models' own that are not drawn; of "levels" none.
+        given: of `KNOBS_OF_PARTS`, what is not drawn.
     """
     generator = generator_of(kind, seed)
     make = {"levels": _levels, "features": _features}.get(kind, _edges)
@@ -74,7 +81,7 @@ def _edges(
     else:
         layers = {"n_layers": 1 + seed % 2}
         model, _, task = trained_models({**layers, **given, "block": _BLOCKS[kind]}, generator)
-        world = every_string(model, task)
+        world = every_prefix(model, task)
     return pose(world, task, generator, Kind(lambda world, _: edge_facts(world), _thin_edges))
 
 
@@ -94,8 +101,6 @@ def _levels(
     brackets, the others to what makes opening ones less likely, where nobody asks. Which circuit
     is which is drawn, and how many heads are of which sort: to tell, look at the unembedding.
     """
-    for name in given:
-        raise unknown_name("knob of a case", name, [])
     # a depth of three at least: with two there is little that a depth could say
     language = DyckLanguage(*((2, 3), (2, 4), (3, 3))[seed % 3])
     shop = Workshop(language, generator, positions=True)
@@ -111,7 +116,7 @@ def _levels(
     model = shop.model([[heads[at] for at in mixed]], closer=choose(generator, (0, 1)))
     task = small_task(language.n_types, language.max_depth)
     depth = Kind(lambda world, _: depth_facts(world), even_out)
-    return pose(every_string(model, task), task, generator, depth)
+    return pose(every_prefix(model, task), task, generator, depth)
 
 
 # --- features -------------------------------------------------------------------------------------
@@ -124,12 +129,12 @@ def _features(
 
     The others are the same, turned at random within what they span.
     """
-    given = {"n_layers": 1, "reader": "linear", "drift": 0.0, **given}
+    given = {**_OF_FEATURES, **given}
     # not "stack": its heads see the top alone, and add up nothing
     built = build(("uniform", "balanced", "backup")[seed % 3], seed, given)
     case, _ = pose(built.world, built.task, built.generator)
     add_noise(case.model, generator)
-    world = every_string(case.model, case.task)
+    world = every_prefix(case.model, case.task)
     with torch.no_grad():
         _, cache = case.model.run_with_cache(world.tokens)
     held = open_brackets(world.language, world.tokens)

@@ -65,17 +65,25 @@ def pose(
 
 
 def every_string(model: Any, task: Any, name: str = "") -> Any:
-    """A model on every string that its task trains on.
+    """A model on every string that its task trains on, as `every_prefix` if it is of brackets.
 
     Raises:
-        JudgeError: the model of a case of that name is not right on all of an automaton's strings,
-            or does not close nearly all brackets right.
+        JudgeError: the model of a case of that name is not right on all of an automaton's strings.
     """
-    if not isinstance(task, DyckTask):
-        found = EveryString(model, task, max(task.train_lengths))
-        if not bool(found.intact.all()):
-            raise JudgeError(f"{name}: the model is wrong somewhere")
-        return found
+    if isinstance(task, DyckTask):
+        return every_prefix(model, task, name)
+    found = EveryString(model, task, max(task.train_lengths))
+    if not bool(found.intact.all()):
+        raise JudgeError(f"{name}: the model is wrong somewhere")
+    return found
+
+
+def every_prefix(model: Any, task: DyckTask, name: str = "") -> Enumeration:
+    """A model on every prefix of brackets that its task trains on.
+
+    Raises:
+        JudgeError: the model of a case of that name does not close nearly all brackets right.
+    """
     world = Enumeration(model, task.language, max(task.train_lengths), task.distribution)
     if name and world.accuracy < _SHARE:
         raise JudgeError(f"{name}: the model closes {world.accuracy:.3%} of brackets right")

@@ -10,10 +10,9 @@ import torch
 
 from tl_dyck.judge.facts import answers_alike
 from tl_dyck.judge.heads import Workshop
-from tl_dyck.judge.pose import choose, every_string, generator_of, pose, small_task
+from tl_dyck.judge.pose import choose, every_prefix, generator_of, pose, small_task
 from tl_dyck.judge.protocol import Case, Fact, Question
 from tl_dyck.kit.environment import one_thread
-from tl_dyck.kit.registry import unknown_name
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.construct.plan import Plan, random_network
 from tl_dyck.models.construct.pruning import prune
@@ -41,9 +40,6 @@ def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
         seed: of everything that is drawn.
         given: of ``shared``, the name of the matrix that both keep, or nothing.
     """
-    for name in given:
-        if name != "shared":
-            raise unknown_name("knob of a case", name, ["shared"])
     generator = generator_of(kind, seed)
     language = DyckLanguage(2, 2)
     shop = Workshop(language, generator, gains=False)
@@ -74,6 +70,6 @@ def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
     plan = Plan.of(target, other, idle=1)
     a, b = (prune(each, network, plan, shared).model for each in (target, other))
     task = small_task(2, 2, _LENGTH)
-    case, _ = pose(every_string(a, task, f"{kind}-{seed}"), task, generator)
+    case, _ = pose(every_prefix(a, task, f"{kind}-{seed}"), task, generator)
     alike = answers_alike(a, b, language, _LENGTH)
     return replace(case, other=b), [Fact(Question("same", (_LENGTH,)), alike, "enumerated")]

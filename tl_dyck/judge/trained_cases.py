@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, final
 
 import torch
@@ -18,6 +18,7 @@ from tl_dyck.judge.pose import (
     about_heads,
     about_stack,
     choose,
+    every_prefix,
     every_string,
     generator_of,
     pose,
@@ -75,13 +76,18 @@ class _Sizes:
             raise unknown_name("block of a case", self.block, ("eq6", "gpt"))
 
 
+#: What may be given of `TRAINED`, and, where the task is named, of others.
+SIZES = tuple(field.name for field in fields(_Sizes))
+SIZES_OF_TASKS = tuple(name for name in SIZES if name not in ("n_types", "max_depth"))
+
+
 @one_thread()
 def train_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[Fact]]:
     """A case of one of `TRAINED`, and its facts: of the first of `trained_models`."""
     generator = generator_of(kind, seed)
     model, mirror, task = trained_models(given, generator)
-    world = every_string(model, task, f"{kind}-{seed}")
-    case, facts = pose(world, task, generator, about_heads(every_string(mirror, task)), TOKENS)
+    world = every_prefix(model, task, f"{kind}-{seed}")
+    case, facts = pose(world, task, generator, about_heads(every_prefix(mirror, task)), TOKENS)
     return case, [*facts, *about_stack(right_at_length(model, task.language))]
 
 
@@ -202,9 +208,6 @@ def _drawn(
         "block": choose(generator, blocks),
         "n_layers": choose(generator, (1, 2)),
     }
-    for knob in given:
-        if knob not in drawn:
-            raise unknown_name("knob of a case", knob, drawn)
     sizes = _Sizes(n_types=2, max_depth=2, **{**drawn, **given})
     if sizes.block not in blocks:
         raise unknown_name("block of a case", sizes.block, blocks)
@@ -224,9 +227,6 @@ def draw_sizes(given: Mapping[str, Any], generator: torch.Generator) -> _Sizes:
         "block": choose(generator, ("eq6", "gpt")),
         "n_layers": 1,
     }
-    for name in given:
-        if name not in drawn:
-            raise unknown_name("knob of a case", name, drawn)
     return _Sizes(**{**drawn, **given})
 
 
