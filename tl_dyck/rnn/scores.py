@@ -83,6 +83,11 @@ def projected(on: Numbers[N], config: RNNConfig, name: str, attended: N, positio
     return x
 
 
+def is_adjusted(config: RNNConfig) -> bool:
+    """Whether `adjusted` changes scores."""
+    return config.score_cap is not None or POSITIONS[config.positions].by_distance
+
+
 def adjusted(
     config: RNNConfig, scores: Any, tanh: Callable[[Any], Any], near: Callable[[], Any]
 ) -> Any:

@@ -16,7 +16,7 @@ from einops import rearrange
 
 from tl_dyck.certify.exact.balls import UNIT, Array, Ball, IntArray, gamma, length, rms_norm
 from tl_dyck.rnn import TwoLayerRNN
-from tl_dyck.rnn.scores import adjusted, projected, swap
+from tl_dyck.rnn.scores import adjusted, is_adjusted, projected, swap
 
 
 @final
@@ -146,7 +146,7 @@ class SymbolTable:
         error: Array = q * e_k + e_q * (k + e_k) + gamma(query.mid.shape[-1] + 6) * q * k
         # the lengths above are off by (e + 3) / 2 roundings: 1e-6 covers widths up to 10⁹
         error = error / scale * (1 + 1e-6)
-        if self.numbers.config.beyond:
+        if is_adjusted(self.numbers.config):
             scores, error = self._adjusted(scores, error, states)
         self._kept[:] = [(queries, scores, error)]
         return self._kept[0][1:]
@@ -156,6 +156,8 @@ class SymbolTable:
         return projected(self.numbers, self.numbers.config, name, attended, self._places(states))
 
     def _places(self, states: IntArray) -> IntArray | None:
+        if not self.numbers.config.has_position:  # asked often: torch and checks take longer
+            return None
         places = self.numbers.rnn.places(torch.from_numpy(states))
         return None if places is None else places.numpy()
 
