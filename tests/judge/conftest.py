@@ -16,17 +16,20 @@ from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.kit.files import sha256, write_bytes
 
 _make = cases._make_once.__wrapped__
+_TRAINED = ("trained", "hidden", "task-", "post-", "pre-")
 _FOLDER: list[Path] = []  # of all workers of one run, while tests run
 
 
 @cache
-def _made_once(kind: str, seed: int, knobs: tuple[tuple[str, Any], ...]) -> SealedCase:
+def _made_once(
+    made_by: cases.CaseKind, kind: str, seed: int, knobs: tuple[tuple[str, Any], ...]
+) -> SealedCase:
     """A case; what is trained, which takes seconds, workers have from each other."""
-    if not _FOLDER or kind not in cases.TRAINED_KINDS:
-        return _make(kind, seed, knobs)
+    if not _FOLDER or not kind.startswith(_TRAINED):
+        return _make(made_by, kind, seed, knobs)
     path = _FOLDER[0] / sha256(repr((kind, seed, knobs)))
     if not path.exists():  # two that make it at a time write the same
-        write_bytes(path, pickle.dumps(_make(kind, seed, knobs)), flush=False)
+        write_bytes(path, pickle.dumps(_make(made_by, kind, seed, knobs)), flush=False)
     found: SealedCase = pickle.loads(path.read_bytes())
     return found
 

@@ -12,13 +12,10 @@ import torch
 from tl_dyck.judge import (
     ABOUT_HEADS,
     KINDS,
-    built_cases,
     cases,
     cheats,
     judge,
     make_case,
-    pose,
-    trained_cases,
 )
 from tl_dyck.judge.cheats import bounds, norms
 from tl_dyck.judge.facts import Enumeration, head_facts
@@ -27,6 +24,7 @@ from tl_dyck.judge.public import shipped
 from tl_dyck.judge.rates import auroc
 from tl_dyck.judge.scores import score_table
 from tl_dyck.judge.suites import SUITES
+from tl_dyck_hooks.cases import built, pose, trained
 
 
 def test_cheats_run_no_model() -> None:
@@ -162,9 +160,9 @@ def test_who_knows_all_but_which_circuit_is_heard_knows_little(
         mirrors.append(mirror.model)
         return pose.about_heads(mirror)
 
-    room: Any = trained_cases if kind in ("trained", "hidden") else built_cases
+    room: Any = trained if kind in ("trained", "hidden") else built
     monkeypatch.setattr(room, "about_heads", about_heads)
-    case, facts = cases._MAKERS[kind][0](kind, 1, {})
+    case, facts = cases.case_kinds.get(kind).make(kind, 1, {})
     mirror = mirrors[-1]
     mine, other = case.model.state_dict(), mirror.state_dict()
     assert [name for name in mine if not torch.equal(mine[name], other[name])] == ["unembed.W_U"]

@@ -14,10 +14,11 @@ from tests.judge.methods.network import right_brackets
 from tests.judge.test_recount import Recount
 from tl_dyck import certify_language
 from tl_dyck.ablation.replay import Replay
-from tl_dyck.judge import built_cases, cases, make_case
+from tl_dyck.judge import cases, make_case
 from tl_dyck.judge.facts import answers_alike, rivals
 from tl_dyck.judge.public import shipped
 from tl_dyck.judge.suites import SUITES
+from tl_dyck_hooks.cases import built
 
 #: Of which nothing is asked but of whole models.
 AT_LENGTH = ("stack", "same")
@@ -141,7 +142,7 @@ def test_at_length_a_yes_of_the_public_suite_is_as_likely_as_a_no(question: str)
     answers = [
         fact.answer
         for kind, seed in file.suite.cases()
-        if kind in built_cases.CONSTRUCTED
+        if kind in built.CONSTRUCTED
         for fact in file.sealed(kind, seed).facts
         if fact.question.kind == question
     ]
@@ -153,10 +154,10 @@ def test_at_length_a_yes_of_the_public_suite_is_as_likely_as_a_no(question: str)
 def test_how_many_of_those_that_may_drift_do_not(kind: str) -> None:
     """By which "stack" and "same" are thinned until a yes is as likely as a no."""
     generator = torch.Generator().manual_seed(0)
-    knobs = [built_cases.draw_knobs({}, generator, kind) for _ in range(4000)]
+    knobs = [built.draw_knobs({}, generator, kind) for _ in range(4000)]
     drifts = [each.drift > 0 for each in knobs if each.may_drift]
     # a standard error of 0.01
-    assert built_cases.exact_share(kind) == pytest.approx(1 - sum(drifts) / len(drifts), abs=0.03)
+    assert built.exact_share(kind) == pytest.approx(1 - sum(drifts) / len(drifts), abs=0.03)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "balanced"])

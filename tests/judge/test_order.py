@@ -17,11 +17,11 @@ from tl_dyck.cli.entry import app
 from tl_dyck.judge import KINDS, JudgeError, judge, make_case
 from tl_dyck.judge.cases import sealed_case, with_key
 from tl_dyck.judge.isolation import SealedCase
-from tl_dyck.judge.pose import generator_of
 from tl_dyck.judge.scores import ask
 from tl_dyck.judge.suites import SUITES
 from tl_dyck.kit.check import WrongTypeError, WrongValueError
 from tl_dyck.kit.files import sha256
+from tl_dyck_hooks.cases.pose import generator_of
 
 SALT = "9e107d9d372bb6826bd81d3542a419d6"
 

@@ -12,14 +12,14 @@ import torch
 from tests.judge.methods.cases import TWO_LAYERS
 from tests.judge.methods.network import Network, right_brackets, stacks, strings
 from tl_dyck.judge import Fact, Question, list_kinds, make_case
-from tl_dyck.judge.built_cases import KNOBS
 from tl_dyck.judge.cheats import norms_along
 from tl_dyck.judge.edges import Edge
 from tl_dyck.judge.facts import Enumeration, depth_facts
-from tl_dyck.judge.parts import KNOBS_OF_PARTS, PARTS, is_feature
-from tl_dyck.judge.pose import even_out
 from tl_dyck.judge.suites import SUITES
 from tl_dyck.kit.registry import UnknownNameError
+from tl_dyck_hooks.cases.built import KNOBS
+from tl_dyck_hooks.cases.parts import FEATURES, LEVELS, PARTS, is_feature
+from tl_dyck_hooks.cases.pose import even_out
 
 
 def elsewhere(depth: int, most: int) -> int:
@@ -180,5 +180,5 @@ def test_a_knob_that_a_kind_does_not_have_is_refused_before_anything_is_made(kin
 
 
 def test_what_makes_a_case_of_features_is_not_given() -> None:
-    assert set(KNOBS) - set(KNOBS_OF_PARTS["features"]) == {"drift", "n_layers", "reader"}
-    assert KNOBS_OF_PARTS["levels"] == ()
+    assert {*KNOBS} - {*FEATURES.knobs} == {"drift", "n_layers", "reader"}
+    assert LEVELS.knobs == ()

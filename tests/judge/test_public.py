@@ -36,7 +36,7 @@ from tl_dyck.judge import (
     public,
 )
 from tl_dyck.judge.case_files import LARGEST_CASE, dump_case, packed, read_case, unpacked
-from tl_dyck.judge.cases import TRAINED_KINDS, sealed_case
+from tl_dyck.judge.cases import group_of, sealed_case
 from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.scores import ask
 from tl_dyck.kit.files import CorruptFileError, MissingFileError
@@ -123,7 +123,7 @@ def test_the_public_suite_comes_with_the_package(
     assert kept.path.stat().st_size < 15e6
     assert {*kept.suite.cases()} == {*public.SUITES["quick"].cases()}
     heard = Counter(
-        (fact.question.kind, kind in TRAINED_KINDS)
+        (fact.question.kind, group_of(kind) != "")
         for kind, seed in kept.suite.cases()
         for fact in kept.sealed(kind, seed).facts
     )

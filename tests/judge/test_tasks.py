@@ -31,21 +31,20 @@ from tl_dyck.judge import (
     methods,
     rank_correlations,
     score_table,
-    trained_cases,
 )
 from tl_dyck.judge.across import kendall, spearman
 from tl_dyck.judge.asked import partners, right_answers
 from tl_dyck.judge.case_files import dump_case, read_case
 from tl_dyck.judge.cases import sealed_case
 from tl_dyck.judge.facts import head_facts
-from tl_dyck.judge.pose import every_string, generator_of
 from tl_dyck.judge.scores import ask
 from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
-from tl_dyck.judge.trained_cases import _drawn, _train, two_circuits
 from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.language import DyckStringError
 from tl_dyck.report.judge_tasks import tasks_markdown, tasks_section
+from tl_dyck_hooks.cases.pose import every_string, generator_of
+from tl_dyck_hooks.cases.trained import _drawn, _train, two_circuits
 
 #: Of each task a case that is trained in a second, and about which something is asked.
 SEEDS = {"largest": (1, 2), "sign": (1, 2), "modular": (4, 3), "copy": (1, 2)}
@@ -235,7 +234,7 @@ def both_pairs(name: str, n_layers: int) -> tuple[Any, list[tuple[Any, Any]]]:
         given = {"n_heads": 2, "n_layers": n_layers}
         task, config, share = _drawn(f"hidden-{name}", given, generator)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trained_cases, "_train", once)
+            patch.setattr(trained, "_train", once)
             found.append(two_circuits(config, task, share, generator, 50, hidden=hidden))
     return task, found
 

@@ -1,7 +1,7 @@
 """Methods of interpretability, judged by models of which the truth is known.
 
 Knows: cases and what is true of them, questions, scores of methods.
-Does not know: any method but controls (`tl_dyck_hooks`), and pages (`tl_dyck.report`).
+Does not know: kinds of models and methods (`tl_dyck_hooks`), and pages (`tl_dyck.report`).
 
     from tl_dyck.judge import judge_method, score_heads
 
@@ -11,14 +11,15 @@ Does not know: any method but controls (`tl_dyck_hooks`), and pages (`tl_dyck.re
 
     print(judge_method(my_method))
 
-A *case* is a model and its task, made from a seed (`make_case`); a *fact* is a question about it
-and the answer, which is proved, or computed on every prefix of a small language (`facts`). A
-*method* is one function (`protocol`) that says what it answers (`declarations`), scored by
-`judge_method`, or with all others by ``tl-dyck judge``. Called, this module is `judge_method`.
+A *case* is a model and its task, made from a seed (`make_case`) by a *kind* of model, which is a
+plug (`register_kind`); a *fact* is a question about it and the answer, which is proved, or computed
+on every prefix of a small language (`facts`). A *method* is one function (`protocol`) that says
+what it answers (`declarations`), scored by `judge_method`, or with all others by ``tl-dyck judge``.
+Called, this module is `judge_method`.
 """
 
 from tl_dyck.judge.across import rank_correlations
-from tl_dyck.judge.cases import list_kinds, make_case
+from tl_dyck.judge.cases import CaseKind, list_kinds, make_case, register_kind
 from tl_dyck.judge.compare import compare_methods
 from tl_dyck.judge.declarations import (
     combine_methods,
@@ -62,6 +63,7 @@ __all__ = [
     "KINDS",
     "SUITES",
     "Case",
+    "CaseKind",
     "Fact",
     "HeadTruths",
     "JudgeError",
@@ -91,6 +93,7 @@ __all__ = [
     "minimal_circuit",
     "open_suite",
     "rank_correlations",
+    "register_kind",
     "register_method",
     "score_brackets",
     "score_edges",

@@ -20,7 +20,7 @@ from safetensors.torch import save as dump_safetensors
 from torch import Tensor
 
 from tl_dyck.judge.asked import partners
-from tl_dyck.judge.pose import small_task
+from tl_dyck.judge.cases import small_task
 from tl_dyck.judge.protocol import ABOUT_HEADS, KINDS, Case, Fact, JudgeError, Question
 from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
 from tl_dyck.kit.files import CorruptFileError, one_line, parse_json

@@ -1,64 +1,73 @@
-"""Cases from a seed, made once and handed out in copies."""
+"""Cases from a seed, made once and handed out in copies, by kinds of model that others bring.
+
+Knows: what a kind of case is, and that the same seed gives the same case.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
-from tl_dyck.judge.built_cases import CONSTRUCTED, KNOBS, construct_case
 from tl_dyck.judge.isolation import SealedCase
-from tl_dyck.judge.parts import KNOBS_OF_PARTS, parts_case
-from tl_dyck.judge.protocol import Case, Fact
-from tl_dyck.judge.pruned import PRUNED, prune_case
-from tl_dyck.judge.trained_cases import (
-    LARGER,
-    OF_TASKS,
-    SIZES,
-    SIZES_OF_TASKS,
-    TRAINED,
-    task_case,
-    task_name,
-    train_case,
-)
+from tl_dyck.judge.protocol import Case, Fact, JudgeError
 from tl_dyck.kit.arguments import checked
-from tl_dyck.kit.check import WrongTypeError, check_seed
-from tl_dyck.kit.registry import unknown_name
-
-Maker = Callable[[str, int, Mapping[str, Any]], tuple[Case, list[Fact]]]
+from tl_dyck.kit.check import WrongTypeError, check_seed, shown
+from tl_dyck.kit.registry import Registry, RegistryError, described, unknown_name
+from tl_dyck.language import DyckLanguage
+from tl_dyck.tasks import DyckTask
 
 _SEEDS = 2**64  # a seed with a key is key times this, and the seed
 KEYS = 2**128
 
-#: By kind of model, what makes a case, and the knobs that it has.
-_MAKERS: dict[str, tuple[Maker, tuple[str, ...]]] = {
-    **dict.fromkeys(CONSTRUCTED, (construct_case, KNOBS)),
-    **dict.fromkeys(TRAINED, (train_case, SIZES)),
-    **dict.fromkeys(LARGER, (task_case, SIZES_OF_TASKS)),
-    **dict.fromkeys(PRUNED, (prune_case, ("shared",))),
-    **{kind: (parts_case, knobs) for kind, knobs in KNOBS_OF_PARTS.items()},
-    **dict.fromkeys(OF_TASKS, (task_case, SIZES_OF_TASKS)),
-}
+#: Longest prefixes that "stack" and "same" ask about, in brackets.
+LONGEST = 100
+_MOST = 700  # prefixes that are enumerated
 
 
-#: Kinds of model that are trained; all others are built.
-TRAINED_KINDS = frozenset({*TRAINED, *LARGER, "post-norm", "pre-norm", *OF_TASKS})
+def _built(kind: str) -> str:
+    return ""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class CaseKind:
+    """How cases of a kind of model are made.
+
+    Attributes:
+        make: called with the name of the kind, a seed and the knobs that are given; returns the
+            case, and what is asked about it. The same arguments give the same case.
+        knobs: names of what may be given.
+        group: of the name of the kind, which models have columns of their own: "trained" ones,
+            those of a task; "" for all others.
+    """
+
+    make: Callable[[str, int, Mapping[str, Any]], tuple[Case, list[Fact]]]
+    knobs: tuple[str, ...] = ()
+    group: Callable[[str], str] = _built
+
+
+def _check(name: str, kind: Any) -> None:
+    if not isinstance(kind, CaseKind):
+        raise RegistryError(f"kind of case {name!r} is no CaseKind, but {described(kind)}")
+
+
+case_kinds: Registry[CaseKind] = Registry("kind of case", "tl_dyck.cases", _check)
+register_kind = case_kinds.register
+"""Registers a `CaseKind` of your own: ``register_kind("mine")(CaseKind(make=…))``."""
 
 
 def group_of(kind: str) -> str:
     """Which models have columns of their own, see `column_of`: by task, or trained ones; or ""."""
-    if kind in OF_TASKS:
-        return task_name(kind)
-    if kind in LARGER:
-        return kind
-    return "trained" if kind in TRAINED_KINDS else ""
+    return case_kinds.get(kind).group(kind) if kind in case_kinds else ""
 
 
 def list_kinds() -> list[str]:
     """The kinds of model that there are."""
-    return list(_MAKERS)
+    return case_kinds.names()
 
 
 def with_key(seed: int, key: int) -> int:
@@ -66,25 +75,30 @@ def with_key(seed: int, key: int) -> int:
     return key * _SEEDS + seed
 
 
-@lru_cache(maxsize=64)
-def _make_once(kind: str, seed: int, knobs: tuple[tuple[str, Any], ...]) -> SealedCase:
-    return SealedCase(kind, seed, *_MAKERS[kind][0](kind, seed, dict(knobs)))
+@lru_cache(maxsize=64)  # by the object, too: a name may be taken over
+def _make_once(
+    made_by: CaseKind, kind: str, seed: int, knobs: tuple[tuple[str, Any], ...]
+) -> SealedCase:
+    made: Any = made_by.make(kind, seed, dict(knobs))
+    types = [*map(type, made)] if isinstance(made, tuple) else []
+    if types != [Case, list] or {*map(type, made[1])} - {Fact}:
+        raise JudgeError(f"kind {kind!r} makes {shown(made)}, not a Case and a list of Facts")
+    return SealedCase(kind, seed, *made)
 
 
 def sealed_case(kind: str, seed: int, **knobs: Any) -> SealedCase:
     """What `make_case` gives copies of."""
-    if kind not in list_kinds():
-        raise unknown_name("kind of case", kind, _MAKERS)
-    known = _MAKERS[kind][1]
+    made_by = case_kinds.get(kind)
     for name, value in knobs.items():
-        if name not in known:
-            raise unknown_name(f"knob of {kind}", name, known)
+        if name not in made_by.knobs:
+            raise unknown_name(f"knob of {kind}", name, made_by.knobs)
         if not isinstance(value, (str, int, float, np.number)):
             raise WrongTypeError(f"knob {name} must be a number or a name, got {value!r:.80}")
     key = 0
     if isinstance(seed, int) and not isinstance(seed, bool) and _SEEDS <= seed < KEYS * _SEEDS:
         key, seed = divmod(seed, _SEEDS)
-    return _make_once(kind, with_key(check_seed(seed), key), tuple(sorted(knobs.items())))
+    seed = with_key(check_seed(seed), key)
+    return _make_once(made_by, kind, seed, tuple(sorted(knobs.items())))
 
 
 @checked
@@ -94,7 +108,7 @@ def make_case(kind: str, seed: int, **knobs: Any) -> tuple[Case, tuple[Fact, ...
     Args:
         kind: one of `list_kinds`.
         seed: the same seed gives the same case.
-        **knobs: fields of `tl_dyck.judge.built_cases.Knobs`; what is not given is drawn.
+        **knobs: of `CaseKind.knobs`; what is not given is drawn.
 
     Raises:
         UnknownNameError: no such kind, or knob.
@@ -104,3 +118,25 @@ def make_case(kind: str, seed: int, **knobs: Any) -> tuple[Case, tuple[Fact, ...
     """
     sealed = sealed_case(kind, seed, **knobs)
     return sealed.copy(), sealed.facts
+
+
+def small_task(n_types: int, max_depth: int, length: int | None = None) -> DyckTask:
+    """A task whose prefixes can all be listed: of `length` brackets at most."""
+    language = DyckLanguage(n_types, max_depth)
+    if length is None:
+        # 5 brackets: less asks about no stack worth the name; 11: longer
+        # ones are too many in any case
+        length = max((n for n in range(5, 12) if language.count(n, "prefix") <= _MOST), default=0)
+        if not length:
+            raise JudgeError(
+                f"Dyck({n_types}, {max_depth}) has more than {_MOST} prefixes of 5 brackets, "
+                "too many to list: choose fewer types, or less depth"
+            )
+    return DyckTask(
+        name=f"small-{language.n_types}-{language.max_depth}",
+        n_types=language.n_types,
+        max_depth=language.max_depth,
+        mode="prefix",
+        train_lengths=tuple(range(1, length + 1)),
+        long_lengths=(LONGEST // 2, LONGEST),
+    )

@@ -37,8 +37,8 @@ class Promise(NamedTuple):
 
 #: What no cheat has more of, nor a learner that sees all but what models do. Of heads 0.75 is
 #: proved, in the mean over suites (2/3 where fewer are asked of which nobody doubts), see
-#: `tl_dyck.judge.pose.thin_by_mirror`; of all else it is an alarm, as the upper end is. The best of
-#: many learners is a little above its mean, and is given no room for that.
+#: `tl_dyck_hooks.cases.pose.thin_by_mirror`; of all else it is an alarm, as the upper end is. The
+#: best of many learners is a little above its mean, and is given no room for that.
 PROMISED = Promise(0.75, 0.80)
 
 

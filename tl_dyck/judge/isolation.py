@@ -70,7 +70,10 @@ class SealedCase:
         self.classes = frozenset(type(part) for model in models for part in model.modules())
         file = io.BytesIO()
         pickler = _Pickler(file)
-        pickler.dump(case)
+        try:
+            pickler.dump(case)
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            raise JudgeError(f"{self.name} cannot be copied: {error}") from error
         self._bytes, self._tensors = file.getvalue(), pickler.tensors
 
     def copy(self) -> Case:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import final
 
 from tl_dyck.judge.cases import KEYS, list_kinds, with_key
-from tl_dyck.judge.parts import PARTS
 from tl_dyck.judge.protocol import JudgeError
-from tl_dyck.judge.trained_cases import OF_TASKS
+from tl_dyck.judge.small_tasks import TASKS
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError, WrongValueError, check_integer, check_seed, shown
 from tl_dyck.kit.files import sha256
@@ -131,13 +130,6 @@ def _most_bits(salt: str) -> float:
     return period * math.log2(min(kinds, default=95))
 
 
-#: For trying a method out: other seeds than those that count.
-DEVELOPMENT = Suite(
-    name="development",
-    first_seed=0,
-    sizes=dict.fromkeys([kind for kind in list_kinds() if kind not in {*PARTS, *OF_TASKS}], 4),
-)
-
 # at least half of the questions on heads and brackets are of trained models; the file has 15 MB
 _QUICK = {
     "uniform": 8,
@@ -149,13 +141,15 @@ _QUICK = {
     "hidden": 80,
     "twins": 6,
 }
+#: For trying a method out: other seeds than those that count.
+DEVELOPMENT = Suite(name="development", first_seed=0, sizes=dict.fromkeys(_QUICK, 4))
 
 _EDGES = {"built-edges": 16, "post-norm": 20, "pre-norm": 20}
 _PARTS = {"levels": 40, "features": 16}
 # one case of *sign* in five asks about *pattern*, half of *modular* about *carries*: as many are
 # made of each that an interval over its cases is about as wide as another task's
 _MORE = {"hidden-sign": 320, "hidden-modular": 160}
-_TASKS = {kind: 60 for kind in OF_TASKS if kind.startswith("hidden-")} | _MORE
+_TASKS = {f"hidden-{name}": 60 for name in TASKS} | _MORE
 
 #: `judge-3.1` at its two scales: the first cases of "full" are those of "quick". Of other models
 #: are "edges", "parts", which asks about depth and features, and "tasks", of which one is brackets.

@@ -17,9 +17,9 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as dump_safetensors
 
 from tl_dyck.judge import ABOUT_HEADS, Case, Fact
+from tl_dyck.judge.cases import LONGEST, small_task
 from tl_dyck.judge.isolation import SealedCase
 from tl_dyck.judge.minimal import EveryAnswer, minimal_circuit
-from tl_dyck.judge.pose import LONGEST, small_task
 from tl_dyck.judge.protocol import KINDS, JudgeError, Question
 from tl_dyck.models.storage import config_of, model_of
 from tl_dyck_hooks.agents import plain_model

@@ -14,22 +14,22 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tl_dyck.judge.built_cases import CONSTRUCTED, KNOBS, build
+from tl_dyck.judge.cases import CaseKind, small_task
 from tl_dyck.judge.edges import Edge, edge_facts
 from tl_dyck.judge.facts import TIE, depth_facts
-from tl_dyck.judge.heads import Workshop
-from tl_dyck.judge.pose import (
+from tl_dyck.judge.protocol import Case, Fact, JudgeError, Question
+from tl_dyck.language import DyckLanguage
+from tl_dyck_hooks.cases.built import CONSTRUCTED, KNOBS, build
+from tl_dyck_hooks.cases.heads import Workshop
+from tl_dyck_hooks.cases.pose import (
     Kind,
     choose,
     even_out,
     every_prefix,
     generator_of,
     pose,
-    small_task,
 )
-from tl_dyck.judge.protocol import Case, Fact, JudgeError, Question
-from tl_dyck.judge.trained_cases import SIZES, trained_models
-from tl_dyck.language import DyckLanguage
+from tl_dyck_hooks.cases.trained import SIZES, trained_models
 
 PARTS = {
     "built-edges": "Built models with a norm behind their heads; only edges are asked about.",
@@ -46,13 +46,6 @@ _CLOSE = 0.9  # a direction is another one if its cosine is less
 _TRIES = 1000
 _BLOCKS = {"post-norm": "eq6", "pre-norm": "gpt"}
 _OF_FEATURES = {"n_layers": 1, "reader": "linear", "drift": 0.0}
-#: What may be given of each of `PARTS`: of trained models all but their block.
-KNOBS_OF_PARTS: dict[str, tuple[str, ...]] = {
-    "built-edges": KNOBS,
-    **dict.fromkeys(_BLOCKS, tuple(name for name in SIZES if name != "block")),
-    "levels": (),
-    "features": tuple(name for name in KNOBS if name not in _OF_FEATURES),
-}
 _BUILT = [kind for kind in CONSTRUCTED if kind != "alone"]
 
 
@@ -62,7 +55,7 @@ def parts_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
     Args:
         kind: of model.
         seed: of everything that is drawn.
-        given: of `KNOBS_OF_PARTS`, what is not drawn.
+        given: knobs of the models that are not drawn.
     """
     generator = generator_of(kind, seed)
     make = {"levels": _levels, "features": _features}.get(kind, _edges)
@@ -230,3 +223,13 @@ def rotate(true: Float[Tensor, "n d"], generator: torch.Generator) -> Tensor:
         if float((turned @ true.T).abs().max()) < _CLOSE:
             return turned
     raise JudgeError("no rotation is far enough from the features")
+
+
+BUILT_EDGES = CaseKind(make=parts_case, knobs=KNOBS)
+TRAINED_EDGES = CaseKind(
+    make=parts_case,
+    knobs=tuple(name for name in SIZES if name != "block"),
+    group=lambda kind: "trained",
+)
+LEVELS = CaseKind(make=parts_case)
+FEATURES = CaseKind(make=parts_case, knobs=tuple({*KNOBS} - {*_OF_FEATURES}))

@@ -11,9 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from tl_dyck.judge.asked import listed, right_answers
+from tl_dyck.judge.cases import CaseKind, small_task
 from tl_dyck.judge.facts import all_prefixes, margins
-from tl_dyck.judge.heads import reorder
-from tl_dyck.judge.pose import (
+from tl_dyck.judge.protocol import Case, Fact, JudgeError
+from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
+from tl_dyck.kit.check import check_integer_fields, check_number
+from tl_dyck.kit.environment import one_thread
+from tl_dyck.kit.registry import unknown_name
+from tl_dyck.models import DyckTransformerConfig, build_model
+from tl_dyck.models.lean import lean_logits
+from tl_dyck.tasks import DyckTask
+from tl_dyck_hooks.cases.heads import reorder
+from tl_dyck_hooks.cases.pose import (
     TOKENS,
     about_heads,
     about_stack,
@@ -23,29 +32,20 @@ from tl_dyck.judge.pose import (
     generator_of,
     pose,
     right_at_length,
-    small_task,
 )
-from tl_dyck.judge.protocol import Case, Fact, JudgeError
-from tl_dyck.judge.shut import hide
-from tl_dyck.judge.small_tasks import BRACKETS, TASKS, small_automaton
-from tl_dyck.kit.check import check_integer_fields, check_number
-from tl_dyck.kit.environment import one_thread
-from tl_dyck.kit.registry import unknown_name
-from tl_dyck.models import DyckTransformerConfig, build_model
-from tl_dyck.models.lean import lean_logits
-from tl_dyck.tasks import DyckTask
+from tl_dyck_hooks.cases.shut import hide
 
 TRAINED = {
     "trained": "Two groups of heads are trained for two readouts of one task; one is left.",
 }
 HIDDEN = "hidden"
 #: Trained as "trained", with four or eight heads in one layer or two; of these weights tell less,
-#: see `tl_dyck.judge.shut.hide`.
+#: see `tl_dyck_hooks.cases.shut.hide`.
 LARGER = {HIDDEN: "As trained, with four heads a layer, and weights that tell less."}
 #: The same for one of several tasks, with two to four heads a layer; of the second kind weights
 #: tell less.
 OF_TASKS = {f"{before}-{name}": said for before in ("task", HIDDEN) for name, said in TASKS.items()}
-# of judge-2.4, whose cases are recorded: as `tl_dyck.judge.pose.NEITHER`
+# of judge-2.4, whose cases are recorded: as `tl_dyck_hooks.cases.pose.NEITHER`
 _NEITHER_OF_TASKS = 0.5
 _PART = 16  # coordinates of symbols and places, and of each group: no model has more than 48
 _TRIES = 6  # models, until one is right on every string
@@ -74,11 +74,6 @@ class _Sizes:
         check_number("true_share", self.true_share, 0, 1)
         if self.block not in ("eq6", "gpt"):
             raise unknown_name("block of a case", self.block, ("eq6", "gpt"))
-
-
-#: What may be given of `TRAINED`, and, where the task is named, of others.
-SIZES = tuple(field.name for field in fields(_Sizes))
-SIZES_OF_TASKS = tuple(name for name in SIZES if name not in ("n_types", "max_depth"))
 
 
 @one_thread()
@@ -158,7 +153,7 @@ def two_circuits(
         share: of heads that are in the first group.
         generator: of everything that is drawn.
         every: after as many steps it is seen whether both are right everywhere.
-        hidden: whether weights tell less of what is heard, see `tl_dyck.judge.shut.hide`.
+        hidden: whether weights tell less of what is heard, see `tl_dyck_hooks.cases.shut.hide`.
     """
     model = build_model(config, seed=int(torch.randint(2**31, (1,), generator=generator)))
     n_heads = model.cfg.n_heads
@@ -345,3 +340,11 @@ def _masks(model: Any, group_of: Tensor) -> list[dict[tuple[int, str], Tensor]]:
     # the first group has third 1, the second third 2: the readout leaves out the other's
     unheard = [(thirds != 2 - group)[:, None] & ~early[:, None] for group in range(2)]
     return [{**shared, (n_layers, "W_U"): each} for each in unheard]
+
+
+#: What may be given; of models of a task that is named, no language.
+SIZES = tuple(field.name for field in fields(_Sizes))
+_OF_TASKS = tuple(name for name in SIZES if name not in ("n_types", "max_depth"))
+ONE_LAYER = CaseKind(make=train_case, knobs=SIZES, group=lambda kind: "trained")
+WEIGHTS_TELL_LESS = CaseKind(make=task_case, knobs=_OF_TASKS, group=lambda kind: kind)
+OF_A_TASK = CaseKind(make=task_case, knobs=_OF_TASKS, group=task_name)

@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 
+from tl_dyck.judge.cases import CaseKind, small_task
 from tl_dyck.judge.facts import answers_alike
-from tl_dyck.judge.heads import Workshop
-from tl_dyck.judge.pose import choose, every_prefix, generator_of, pose, small_task
 from tl_dyck.judge.protocol import Case, Fact, Question
 from tl_dyck.kit.environment import one_thread
 from tl_dyck.language import DyckLanguage
 from tl_dyck.models.construct.plan import Plan, random_network
 from tl_dyck.models.construct.pruning import prune
+from tl_dyck_hooks.cases.heads import Workshop
+from tl_dyck_hooks.cases.pose import choose, every_prefix, generator_of, pose
 
 PRUNED = {
     "twins": "Two networks pruned from one at random; they share a matrix that neither needs.",
@@ -73,3 +74,6 @@ def prune_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, li
     case, _ = pose(every_prefix(a, task, f"{kind}-{seed}"), task, generator)
     alike = answers_alike(a, b, language, _LENGTH)
     return replace(case, other=b), [Fact(Question("same", (_LENGTH,)), alike, "enumerated")]
+
+
+TWINS = CaseKind(make=prune_case, knobs=("shared",))

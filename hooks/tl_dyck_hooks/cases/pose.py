@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from tl_dyck.judge.cases import LONGEST
 from tl_dyck.judge.every_string import EveryString
 from tl_dyck.judge.facts import (
     Enumeration,
@@ -26,9 +27,6 @@ from tl_dyck.kit.files import sha256
 from tl_dyck.language import DyckLanguage
 from tl_dyck.tasks import DyckTask
 
-#: Longest prefixes that "stack" and "same" ask about, in brackets.
-LONGEST = 100
-_MOST = 700  # prefixes that are enumerated
 _N_TOKENS = 64  # strings that a method is shown
 _N_ROWS = 20  # prefixes, of one bracket of which may be asked
 _SHARE = 0.999  # least accuracy of a case
@@ -227,29 +225,7 @@ def right_at_length(model: Any, language: DyckLanguage, exact: bool = False) -> 
     return (True, "matched pairs cancel exactly (Theorem 1)") if exact else None
 
 
-# --- tasks, and what is drawn ---------------------------------------------------------------------
-
-
-def small_task(n_types: int, max_depth: int, length: int | None = None) -> DyckTask:
-    """A task whose prefixes can all be listed: of `length` brackets at most."""
-    language = DyckLanguage(n_types, max_depth)
-    if length is None:
-        # 5 brackets: less asks about no stack worth the name; 11: longer
-        # ones are too many in any case
-        length = max((n for n in range(5, 12) if language.count(n, "prefix") <= _MOST), default=0)
-        if not length:
-            raise JudgeError(
-                f"Dyck({n_types}, {max_depth}) has more than {_MOST} prefixes of 5 brackets, "
-                "too many to list: choose fewer types, or less depth"
-            )
-    return DyckTask(
-        name=f"small-{language.n_types}-{language.max_depth}",
-        n_types=language.n_types,
-        max_depth=language.max_depth,
-        mode="prefix",
-        train_lengths=tuple(range(1, length + 1)),
-        long_lengths=(LONGEST // 2, LONGEST),
-    )
+# --- what is drawn --------------------------------------------------------------------------------
 
 
 def generator_of(kind: str, seed: int) -> torch.Generator:

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tl_dyck.judge.pose import choose, uniform
 from tl_dyck.judge.protocol import JudgeError
 from tl_dyck.models import DyckTransformerConfig, build_model
+from tl_dyck_hooks.cases.pose import choose, uniform
 
 # so much louder than other units write those that never open: a path through them is as loud as
 # what a head is heard by, or louder, whichever circuit that is in

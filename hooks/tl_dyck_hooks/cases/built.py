@@ -9,9 +9,15 @@ from typing import Any, NamedTuple, final
 
 import torch
 
+from tl_dyck.judge.cases import CaseKind, small_task
 from tl_dyck.judge.facts import Enumeration
-from tl_dyck.judge.heads import Head, Workshop
-from tl_dyck.judge.pose import (
+from tl_dyck.judge.protocol import Case, Fact, JudgeError
+from tl_dyck.kit.check import check_integer_fields, check_number
+from tl_dyck.kit.registry import unknown_name
+from tl_dyck.language import DyckLanguage
+from tl_dyck.tasks import DyckTask
+from tl_dyck_hooks.cases.heads import Head, Workshop
+from tl_dyck_hooks.cases.pose import (
     TOKENS,
     AtLength,
     about_heads,
@@ -22,14 +28,8 @@ from tl_dyck.judge.pose import (
     generator_of,
     pose,
     right_at_length,
-    small_task,
     uniform,
 )
-from tl_dyck.judge.protocol import Case, Fact, JudgeError
-from tl_dyck.kit.check import check_integer_fields, check_number
-from tl_dyck.kit.registry import unknown_name
-from tl_dyck.language import DyckLanguage
-from tl_dyck.tasks import DyckTask
 
 CONSTRUCTED = {
     "uniform": "Heads work whose attention might as well be uniform.",
@@ -80,10 +80,6 @@ class Knobs:
         """Whether something may be left over, see `draw_knobs`."""
         # a step knows what is left over at once; a norm for each layer would make some of it larger
         return self.reader == "linear" and self.n_layers == 1
-
-
-#: What may be given.
-KNOBS = tuple(field.name for field in fields(Knobs))
 
 
 def construct_case(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[Fact]]:
@@ -316,3 +312,8 @@ def draw_circuit(
         # from 2 % to 100 % of what it backs up, each factor as likely
         heads.append(head(slots, looks[0], math.exp(uniform(generator, math.log(0.02), 0.0))))
     return heads
+
+
+#: What may be given.
+KNOBS = tuple(field.name for field in fields(Knobs))
+BUILT = CaseKind(make=construct_case, knobs=KNOBS)
