@@ -31,7 +31,7 @@ RIGHT: list[tuple[set[str], str]] = [
     ({"half", "huge"}, "time_limit score_cap logit_cap"),
     ({"empty", *NOTHING}, "tokens candidate strings path edits words but sentences string"),
     (NOTHING, "transformations hooks deletable insertions protected alphabet before layers heads"),
-    (NOTHING, "metrics by modes train test list own questions"),
+    (NOTHING, "metrics by modes train test list own questions knobs"),
     ({"empty"}, "text input separator probe_string"),
     (TEXTS, "called summary model_name paper unit yes experiment address space synonyms"),
     (TEXTS, "group"),

@@ -41,7 +41,7 @@ def decoys(kind: str, seed: int, given: Mapping[str, Any]) -> tuple[Case, list[F
 
 @pytest.fixture(autouse=True)
 def own_kind() -> Iterator[None]:
-    kind = CaseKind(make=decoys, knobs=("length",), group=lambda kind: "trained")
+    kind = CaseKind(make=decoys, knobs=["length"], group=lambda kind: "trained")
     register_kind("decoys")(kind)
     yield
     case_kinds.unregister("decoys")
@@ -72,7 +72,7 @@ def test_a_kind_of_ones_own_is_made_and_judged() -> None:
     # its models have the columns of trained ones, for it says so
     assert table.index.tolist() == ["needed, trained"]
     assert table.loc["needed, trained", "auroc"] == 1
-    assert table.loc["needed, trained", ["false alarms", "misses"]].tolist() == [0, 0]
+    assert table.loc["needed, trained", ["false_alarms", "misses"]].tolist() == [0, 0]
     with pytest.raises(UnknownNameError, match="unknown knob of decoys 'depth'"):
         make_case("decoys", 0, depth=4)
 

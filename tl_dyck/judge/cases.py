@@ -5,7 +5,7 @@ Knows: what a kind of case is, and that the same seed gives the same case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
@@ -33,6 +33,7 @@ def _built(kind: str) -> str:
 
 
 @final
+@checked
 @dataclass(frozen=True, kw_only=True)
 class CaseKind:
     """How cases of a kind of model are made.
@@ -46,8 +47,11 @@ class CaseKind:
     """
 
     make: Callable[[str, int, Mapping[str, Any]], tuple[Case, list[Fact]]]
-    knobs: tuple[str, ...] = ()
+    knobs: Sequence[str] = ()
     group: Callable[[str], str] = _built
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "knobs", tuple(self.knobs))
 
 
 def _check(name: str, kind: Any) -> None:
