@@ -15,10 +15,10 @@ from tests.judge.methods.heads import logit_differences, other_rows, right_of, r
 from tests.judge.methods.network import strings
 from tl_dyck.judge import Case, JudgeError, make_case
 from tl_dyck.judge.asked import exchange_types
+from tl_dyck.judge.cases import small_task
 from tl_dyck.judge.edges import Edge, Edges, edge_facts
 from tl_dyck.judge.facts import Enumeration, head_facts
 from tl_dyck.models import DyckTransformerConfig, build_model
-from tl_dyck_hooks.cases.pose import small_task
 
 N = 3
 

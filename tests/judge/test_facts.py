@@ -26,7 +26,9 @@ AT_LENGTH = ("stack", "same")
 
 def test_the_same_seed_gives_the_same_case() -> None:
     case, facts = make_case("balanced", 3)
-    sealed = cases._make_once.__wrapped__("balanced", 3, ())  # not the one that is kept
+    sealed = cases._make_once.__wrapped__(
+        built.BUILT, "balanced", 3, ()
+    )  # not the one that is kept
     again, same = sealed.copy(), sealed.facts
     assert case is not again
     assert facts == same

@@ -221,13 +221,13 @@ def hidden_units(model: Any, rows: torch.Tensor, hooks: Sequence[Any] = ()) -> l
 @cache
 def both_pairs(name: str, n_layers: int) -> tuple[Any, list[tuple[Any, Any]]]:
     """A task; a model and its mirror, as they are trained, and with what is heard hidden."""
-    found, trained = [], []
+    found, kept = [], []
 
     def once(model: Any, task: Any, generator: torch.Generator, *how: Any) -> Any:
-        if not trained:
-            trained[:] = _train(model, task, generator, *how), generator.get_state()
-        generator.set_state(trained[1])
-        return copy.deepcopy(trained[0])
+        if not kept:
+            kept[:] = _train(model, task, generator, *how), generator.get_state()
+        generator.set_state(kept[1])
+        return copy.deepcopy(kept[0])
 
     for hidden in (False, True):
         generator = generator_of(f"hidden-{name}", SEEDS.get(name, (1,))[0])
