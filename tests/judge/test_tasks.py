@@ -43,6 +43,7 @@ from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.kit.registry import UnknownNameError
 from tl_dyck.language import DyckStringError
 from tl_dyck.report.judge_tasks import tasks_markdown, tasks_section
+from tl_dyck_hooks.cases import trained
 from tl_dyck_hooks.cases.pose import every_string, generator_of
 from tl_dyck_hooks.cases.trained import _drawn, _train, two_circuits
 
