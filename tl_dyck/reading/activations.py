@@ -1,8 +1,8 @@
 """Activations by their formula, and by TransformerLens' names.
 
 Knows: all that is known of an activation, in one record. To add one, add a record to `ACTIVATIONS`;
-who needs a field that it lacks refuses the activation by name. A name that TransformerLens lacks has
-to be put into its `SUPPORTED_ACTIVATIONS` before, where a model looks the formula up.
+who needs a field that it lacks refuses the activation by name. Models look the formula up in
+TransformerLens' `SUPPORTED_ACTIVATIONS`: a name that is not there has to be put in before.
 `tests/reading/test_activations.py` wants the formula a second time, in `TRUE`.
 """
 
