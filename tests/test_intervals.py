@@ -286,12 +286,15 @@ def test_words_are_made_from_the_interval(monkeypatch):
     assert share(3, 4, level=0.9).words("models").startswith("90 % interval over models (exact")
     tie = correlation(np.arange(9.0), np.arange(9.0), 20)
     assert tie.words("") == "95 % bootstrap interval"
-    monkeypatch.setitem(KINDS, "score", IntervalKind("score interval", over="strings"))
+    score = IntervalKind("score interval", over="strings", of_shares=True)
+    monkeypatch.setitem(KINDS, "score", score)
     mixed = [share(1, 2), replace(share(3, 4), kind="score")]
     assert interval_words(mixed) == (
         "95 % intervals over seeds (exact: Clopper and Pearson), or "
         "95 % score intervals over strings"
     )
+    without = "no prediction intervals, since of shares there are none"
+    assert again_words([found.ends() for found in mixed]) == without
     found = interval_words([mean([1.0, 2.0]), share(1, 2), mean([3.0, 5.0]), mean([1.0])])
     assert found.count("t intervals") == 1
     assert found.endswith(", or 95 % intervals over seeds (exact: Clopper and Pearson)")

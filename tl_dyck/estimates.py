@@ -19,18 +19,20 @@ class IntervalKind(NamedTuple):
         more: what follows the unit.
         over: the unit, where the kind has one of its own, "" if none is said; None where it is
             what the table or page says.
+        of_shares: whether all are of shares, which have no prediction intervals.
     """
 
     one: str
     more: str = ""
     over: str | None = None
+    of_shares: bool = False
 
 
 #: Kinds of intervals.
 KINDS = {
     "t": IntervalKind("t interval", ", corrected for skewness"),
     "bootstrap": IntervalKind("bootstrap interval"),
-    "exact": IntervalKind("interval", " (exact: Clopper and Pearson)"),
+    "exact": IntervalKind("interval", " (exact: Clopper and Pearson)", of_shares=True),
     "simulated": IntervalKind("range", " of what was simulated", over=""),
     "": IntervalKind("interval"),
 }
@@ -156,7 +158,7 @@ def again_words(found: Any, over: str = "seeds") -> str:
     rows = found.to_dict("records") if hasattr(found, "to_dict") else list(found)
     levels = dict.fromkeys(row["level"] for row in rows if row["again_low"] == row["again_low"])
     if not levels:
-        shares = {str(row.get("interval", "")) for row in rows} == {"exact"}
+        shares = rows and all(_of_shares(row) for row in rows)
         why = "of shares there are none" if shares else f"there are too few {over}"
         return f"no prediction intervals, since {why}"
     said = " or ".join(f"{100 * level:.6g}" for level in levels)
@@ -172,13 +174,17 @@ def place_of(value: float, low: float, high: float) -> str:
     return "inside" if low <= value <= high else "outside"
 
 
+def _of_shares(row: Any) -> bool:
+    return KINDS.get(str(row.get("interval", "")), KINDS[""]).of_shares
+
+
 def ends_text(low: float, high: float, form: str = ".4g") -> str:
     """``[0.1, 0.15]``, or ``–`` where there is no interval."""
     return "–" if low != low else f"[{low:{form}}, {high:{form}}]"
 
 
 def _named(kind: str, level: float, over: str, *, many: bool) -> str:
-    one, more, own = KINDS[kind]
+    one, more, own, _ = KINDS[kind]
     over = over if own is None else own
     above = f" over {over}" if over else ""
     if kind == "t":

@@ -192,6 +192,15 @@ def test_the_models_are_views_until_they_are_released():
     assert not torch.equal(models[1].W_U, other)
 
 
+def test_a_parameter_that_no_pass_reads_is_named():
+    """A model's own pass may read what the stack does not know; it would never be trained."""
+    (model,) = random_models("gpt", 1, 0)
+    model.pos_embed.register_parameter("along", torch.nn.Parameter(torch.zeros(1)))
+    batch, _ = packed(TASK.sample(2, generator=torch.Generator().manual_seed(0))[None])
+    with pytest.raises(RuntimeError, match=r"^pos_embed\.along would stay as it is"):
+        stacked([model]).step([batch], 0.1)
+
+
 def test_what_is_not_finite_stays_where_it_is():
     """In forward pass, gradients, and the state of Adam."""
     models = random_models("gpt", 3, 0)

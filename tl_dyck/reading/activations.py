@@ -1,8 +1,9 @@
 """Activations by their formula, and by TransformerLens' names.
 
 Knows: all that is known of an activation, in one record. To add one, add a record to `ACTIVATIONS`;
-who needs a field that it lacks refuses the activation by name. `tests/reading/test_activations.py`
-wants its formula a second time, in `TRUE`.
+who needs a field that it lacks refuses the activation by name. Models look the formula up in
+TransformerLens' `SUPPORTED_ACTIVATIONS`: a name that is not there has to be put in before.
+`tests/reading/test_activations.py` wants the formula a second time, in `TRUE`.
 """
 
 from __future__ import annotations

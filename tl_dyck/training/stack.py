@@ -141,9 +141,13 @@ class Stack:
             gradients = torch.autograd.grad(
                 total.sum(), list(self.leaves.values()), allow_unused=True
             )
-            for kept, gradient in zip(self._gradients.values(), gradients, strict=True):
-                if gradient is not None:
-                    kept += gradient
+            for name, gradient in zip(self.leaves, gradients, strict=True):
+                if gradient is None:
+                    raise RuntimeError(
+                        f"{name} would stay as it is: the forward pass of training, "
+                        "tl_dyck.training.stack, does not read it; add it there, or freeze it"
+                    )
+                self._gradients[name] += gradient
             totals[batch.members], losses[batch.members] = total.tolist(), nats.tolist()
         parameters, slopes, means, squares, steps = map(list, zip(*self._adam, strict=True))
         with torch.no_grad():
