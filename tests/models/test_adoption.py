@@ -236,8 +236,7 @@ def with_outputs(outputs: list[int | None]) -> Any:
 @pytest.mark.parametrize(
     ("outputs", "predicts"),
     [
-        ([0, 1, 2, 3, 4, 5, 6, 7, None, None], 8),  # dead ones
-        ([None, 5, 4, 3, 2, None, 1, 0, 7, 6], 8),
+        ([None, 5, 4, 3, 2, None, 1, 0, 7, 6], 8),  # dead ones
         ([0, 1, 2, 3, 4, 5], 5 + 1),  # 6 and 7 are never predicted
         ([5, 2, 4, 3], 4),  # nothing but brackets
         ([7, 5, 2, 4, 3, None], 4),  # no BOS
@@ -261,8 +260,7 @@ def of_all_kinds(model):
     certificate = certify_language(model, TASK, 3)
     decided = [TASK.closing_accuracy(model, n=50), certificate.status, certificate.wrong]
     decided += [certify_language(export_rnn(model), TASK, 3).wrong]
-    for claim in ("total_variation", "kl"):
-        decided += [certify_language(model, TASK, 3, claim, epsilon=0.7).wrong]
+    decided += [certify_language(model, TASK, 3, "kl", epsilon=0.7).wrong]
     tables = head_truths(model, TASK, 3).table, measure_heads(model, TASK, modes=("zero",), n=20)[0]
     numbers = [torch.tensor(table.to_numpy(float)) for table in tables]
     return decided, [model(TEXT)[..., :4], *numbers]

@@ -70,7 +70,7 @@ def test_exact_when_errors_add_up(kind: str, exact: Any) -> None:
     language = DyckLanguage(2, 4)
     model = build(kind, language, seed=3)
     exact(model, language, [4, 2, 0, 2, *[0, 1] * 990], 0.5, tolerance=1e-9)
-    exact(model, language, [4, 2, *[0, 0, 0, 1, 1, 1] * 330], 0.5, tolerance=1e-9)
+    exact(model, language, [4, 2, *[0, 0, 0, 1, 1, 1] * 160], 0.5, tolerance=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
