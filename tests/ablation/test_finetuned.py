@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-import pytest
 import torch
 
 from tests.ablation.conftest import dyck_model

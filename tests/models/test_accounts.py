@@ -23,7 +23,7 @@ from tl_dyck.certify.language.counted import Counted, NetworkSymbols
 from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.language import DyckDistribution, DyckLanguage
-from tl_dyck.models import DyckTransformer, lean_logits
+from tl_dyck.models import DyckTransformer, lean_logits, list_models
 from tl_dyck.models.hooked import installed
 from tl_dyck.models.lean import LeanTail
 from tl_dyck.reading.activations import ACTIVATIONS
@@ -85,7 +85,6 @@ def bridge(model: Any, tokens: Tensor) -> Tensor:
     only(installed.MAJOR >= 4, "TransformerLens 3 has no such TransformerBridge")
     only(model.W_U.dtype == torch.float64, "it is made alike for either, and slowly")
     only(not getattr(model.cfg, "post_embedding_ln", False), "a bridge has no norm there")
-    only(not isinstance(model, DyckTransformer), "those of ours are in test_bridge")
     return bridged(model)(tokens)
 
 
@@ -153,6 +152,9 @@ def counted(model: Any, tokens: Tensor) -> Any:
     return tuple(np.array(part) for part in zip(*said, strict=True))
 
 
+#: Cases of ours that are no family as it is.
+CHANGED = {entry.name for entry in CASES} - {*list_models()}
+
 LOGITS = (the_model, lean, lean_tail, in_lockstep, bridge, rnn, rnn_step_by_step, rnn_last, onnx)
 BALLS = (balls, counted)
 
@@ -216,6 +218,8 @@ def test_every_account_says_what_the_reference_says(entry: Any, dtype: torch.dty
     found = {}
     for measure, accounts in ((off, LOGITS), (outside, BALLS)):
         for account in accounts:
+            if account is bridge and entry.is_ours and entry.name not in CHANGED:
+                continue  # of every family of ours in test_bridge
             try:
                 found[account.__name__] = measure(account, entry, dtype)
             except NotThisOne:
