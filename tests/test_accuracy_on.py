@@ -120,8 +120,7 @@ def compare(found: Any, wanted: dict[tuple[str, Any], Counter[str]]) -> None:
             assert pd.isna(rows[key]["whole"])
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("claim", ["any_token", "allowed"])
+@pytest.mark.parametrize(("claim", "seed"), [("any_token", 0), ("allowed", 1)])
 def test_brackets_as_counted_by_hand(claim: str, seed: int) -> None:
     task = load_task("dyck-3-3")
     texts = [text for text in sampled(task) if len(text) < 20]

@@ -126,7 +126,7 @@ def test_the_standard_errors_are_those_of_many_test_sets():
         assert spread == pytest.approx(stated, rel=0.25)  # five standard deviations of `spread`
 
 
-@settings(max_examples=25)
+@settings(max_examples=16)
 @given(
     task=st.sampled_from([*SMALL, load_task("dyck-2-4"), load_task("dyck-3-8-prefix")]),
     seed=st.integers(0, 1000),

@@ -97,7 +97,7 @@ def test_law_and_floor_are_those_of_all_strings_enumerated(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_drawn_as_often_as_they_are_likely(name: str) -> None:
     task, strings = _short(name)
-    n = 6_000
+    n = 3_000
     drawn = Counter(task.language.to_string(row) for row in task.sample(n, seed=1))
     assert set(drawn) <= set(strings)
     for text, probability in strings.items():

@@ -52,7 +52,7 @@ def kendall(a: list[float], b: list[float]) -> float:
 few_values = st.lists(st.integers(0, 4), min_size=3, max_size=7)
 
 
-@settings(max_examples=12)
+@settings(max_examples=9)
 @given(st.data())
 def test_correlations_are_those_of_definition(data):
     models = []

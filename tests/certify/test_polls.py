@@ -58,7 +58,7 @@ class Clock:
         self.calls += event == "call" and self.left < 0
 
 
-@pytest.mark.parametrize("looks", [1, 2, 5, 20])
+@pytest.mark.parametrize("looks", [1, 5, 20])
 @pytest.mark.parametrize("name", DECIDERS)
 def test_little_is_done_once_a_limit_has_passed(name, looks, monkeypatch):
     decide = DECIDERS[name]
@@ -122,7 +122,7 @@ def test_a_text_of_many_words_is_refused_before_it_is_read_again_and_again():
     assert len(word_space(tokenizer, text[:499], drop=1).tokens) == 499
 
 
-@pytest.mark.parametrize("looks", [1, 5_000, 150_000])  # of 240,000
+@pytest.mark.parametrize("looks", [1, 150_000])  # of 240,000
 def test_of_a_long_string_little_is_done_once_a_limit_has_passed(
     looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,11 +36,14 @@ def timeless(found: Any) -> Any:
     return replace(found, seconds=0.0)
 
 
-@pytest.mark.parametrize("name", ["uniform", "random"])
 @pytest.mark.parametrize(
-    ("text", "space"), [("[", "pairs:1"), ("[()[]", "pairs:2"), ("(", "swap:1")]
+    ("name", "text", "space", "claim"),
+    [
+        *(("uniform", "[()[]", "pairs:2", claim) for claim in (None, "]", 1)),
+        *(("random", "[", "pairs:1", claim) for claim in (None, "]", 1)),
+        *((name, "(", "swap:1", None) for name in ("uniform", "random")),
+    ],
 )
-@pytest.mark.parametrize("claim", [None, "]", 1])
 def test_decide_edits(name: str, text: str, space: str, claim: Any) -> None:
     found: Any = decide(MODELS[name], edits(text, space), claim, tight=True)
     assert timeless(found) == timeless(certify_edits(MODELS[name], text, claim, space, tight=True))
@@ -48,9 +51,13 @@ def test_decide_edits(name: str, text: str, space: str, claim: Any) -> None:
     assert found.low - 1e-5 <= found.worst.margin <= found.high + 1e-5  # the model is float32
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("lengths", [4, [3, 5]])
-@pytest.mark.parametrize("claim", [None, "valid_token"])
+@pytest.mark.parametrize(
+    ("name", "lengths", "claim"),
+    [
+        *(("uniform", 4, None), ("uniform", [3, 5], "valid_token")),
+        *(("two layers", [3, 4], None), ("random", 4, "valid_token")),
+    ],
+)
 def test_decide_prefixes(name: str, lengths: Any, claim: str | None) -> None:
     model = MODELS[name]
     for strings in (prefixes("dyck-2-4", lengths), (TASK, lengths)):

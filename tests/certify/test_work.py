@@ -165,7 +165,7 @@ def test_a_measurement_never_looks_at_the_clock(tmp_path, monkeypatch):
     monkeypatch.setattr(clock, "now", nobody_looks)
     few = partial(certify_language, most_run=1000)  # so that some prefixes are bounded
     monkeypatch.setattr(measurement, "certify_language", few)
-    small = TrainConfig(steps=30, check_every=30, check_size=20)
+    small = TrainConfig(steps=5, check_every=5, check_size=20)
     asked = Measurement(n_accuracy=20, n_long=2, n_strings=20, n_certified=2, decided_length=8)
     for family in ("minimal-onehot", "gpt"):
         (result,) = train_seeds(

@@ -117,7 +117,7 @@ def test_depths_of_long_strings_against_forward_backward(max_depth, length, kind
     """Mean depth at some positions: exact by matrix powers, within 5 standard errors."""
     # Around the greatest depth that is walked in pieces, strings have to be deep for the last cell
     # to matter.
-    q, n = 0.9 if max_depth in (15, 17) else 0.45, 400 if length > 1000 else 3000
+    q, n = 0.9 if max_depth in (15, 17) else 0.45, 300 if length > 1000 else 1500
     step = np.zeros((max_depth + 1, max_depth + 1))
     for depth in range(max_depth + 1):
         opening = 1.0 if depth == 0 else 0.0 if depth == max_depth else q
@@ -167,7 +167,7 @@ def test_types_are_uniform_and_independent(n_types, max_depth, length):
     distribution = DyckDistribution(DyckLanguage(n_types, max_depth), q)
     language = distribution.language
     tokens = distribution.sample(
-        4000 if n_types < 100 else 20_000, length, mode="prefix", generator=generator(2)
+        2500 if n_types < 100 else 12_000, length, mode="prefix", generator=generator(2)
     )
     types, opens = language.bracket_type(tokens), language.is_open(tokens)
     partner = language.matching(tokens)

@@ -23,7 +23,7 @@ from tl_dyck.certify.language.counted import Counted, NetworkSymbols
 from tl_dyck.certify.language.profiles import Profiles
 from tl_dyck.certify.objectives import Objectives
 from tl_dyck.language import DyckDistribution, DyckLanguage
-from tl_dyck.models import DyckTransformer, lean_logits
+from tl_dyck.models import DyckTransformer, lean_logits, list_models
 from tl_dyck.models.hooked import installed
 from tl_dyck.models.lean import LeanTail
 from tl_dyck.reading.activations import ACTIVATIONS
@@ -31,7 +31,7 @@ from tl_dyck.rnn import TwoLayerRNN, export_rnn
 from tl_dyck.training.packing import IGNORED
 from tl_dyck.training.stack import Batch, Stack
 
-SHAPES = ((3, 1), (3, 7), (2, 29))
+SHAPES = ((3, 1), (2, 13))
 #: How far an account may be from the reference, relative to 1 + the largest logit.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
 
@@ -152,6 +152,9 @@ def counted(model: Any, tokens: Tensor) -> Any:
     return tuple(np.array(part) for part in zip(*said, strict=True))
 
 
+#: Cases of ours that are no family as it is.
+CHANGED = {entry.name for entry in CASES} - {*list_models()}
+
 LOGITS = (the_model, lean, lean_tail, in_lockstep, bridge, rnn, rnn_step_by_step, rnn_last, onnx)
 BALLS = (balls, counted)
 
@@ -215,6 +218,8 @@ def test_every_account_says_what_the_reference_says(entry: Any, dtype: torch.dty
     found = {}
     for measure, accounts in ((off, LOGITS), (outside, BALLS)):
         for account in accounts:
+            if account is bridge and entry.is_ours and entry.name not in CHANGED:
+                continue  # of every family of ours in test_bridge
             try:
                 found[account.__name__] = measure(account, entry, dtype)
             except NotThisOne:
@@ -228,8 +233,13 @@ def test_every_account_says_what_the_reference_says(entry: Any, dtype: torch.dty
     assert needed <= set(found)
 
 
-@pytest.mark.parametrize("act_fn", [*ACTIVATIONS, UNWRITTEN, "solu_ln"])
-@pytest.mark.parametrize("family", ["gpt-learned", "eq6", "eq49", "minimal-yao", "figure2-split"])
+@pytest.mark.parametrize(
+    ("family", "act_fn"),
+    [
+        *(("gpt-learned", act_fn) for act_fn in (*ACTIVATIONS, UNWRITTEN, "solu_ln")),
+        *((family, "gelu") for family in ("eq6", "eq49", "minimal-yao", "figure2-split")),
+    ],
+)
 def test_lean_logits_and_their_gradients_are_the_models(
     random_model: Any, family: str, act_fn: str
 ) -> None:
@@ -257,10 +267,13 @@ LONG = ["gpt-linear", "gpt-uniform", "eq6", "minimal-onehot", "minimal-onehot-li
 # Causality: position i of one string of 1,100 tokens is the last position of its prefix of length
 # i, so these check every length from 1 to 1,100, over two borders of blocks; 511 and 513 end just
 # beside one.
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
 @pytest.mark.parametrize(
-    ("name", "length"),
-    [*((name, 1100) for name in LONG), ("relu-ln-4heads", 511), ("relu-ln-4heads", 513)],
+    ("name", "length", "dtype"),
+    [
+        *((name, 1100, torch.float64) for name in LONG),
+        *((name, 1100, torch.float32) for name in LONG[:3] + LONG[-2:]),
+        *(("relu-ln-4heads", length, dtype) for length in (511, 513) for dtype in TOLERANCE),
+    ],
 )
 def test_the_rnn_is_the_model_on_long_strings(name: str, length: int, dtype: torch.dtype) -> None:
     entry = case(name)

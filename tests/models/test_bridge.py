@@ -29,6 +29,8 @@ from tl_dyck.tasks import load_task
 
 needs_4 = pytest.mark.skipif(MAJOR < 4, reason="TransformerLens 3 has no such TransformerBridge")
 TEXTS = ["[([])]", "(()[])", "[]()[]"]
+#: One of each block, and of embeddings by depth.
+DIFFERENT = ("gpt-learned", "eq49", "minimal-yao", "figure2-split")
 
 
 @pytest.fixture(scope="module", params=list_models())
@@ -70,6 +72,7 @@ def test_the_model_stays_as_it_is(name: str) -> None:
 
 
 @needs_4
+@pytest.mark.parametrize("model", DIFFERENT, indirect=True)
 def test_heads_are_as_important_through_the_bridge(model: Any, bridge: Any) -> None:
     tokens = model.to_tokens(TEXTS)
     for mode in ("zero", "mean", "resample"):
@@ -83,6 +86,7 @@ def test_heads_are_as_important_through_the_bridge(model: Any, bridge: Any) -> N
 
 
 @needs_4
+@pytest.mark.parametrize("model", DIFFERENT, indirect=True)
 def test_probes_read_a_bridge(model: Any, bridge: Any) -> None:
     data = load_task("dyck-2-4").distribution.sample(
         20, 12, generator=torch.Generator().manual_seed(0)

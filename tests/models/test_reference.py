@@ -82,7 +82,7 @@ def test_t_max_and_n_ctx_come_from_the_task():
 
 
 @pytest.mark.parametrize("family", [name for name, like in FAMILIES.items() if like[0] == "eq6"])
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(
     factor=st.floats(1e-3, 1e6),
     string=st.lists(st.integers(0, 3), min_size=1, max_size=12),

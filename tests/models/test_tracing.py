@@ -22,7 +22,7 @@ TOKENS = torch.tensor([[4, 0, 2, 3], [4, 0, 1, 2]])
 MODELS = {
     **{
         name: lambda name=name: build_model(get_config(name, TASK))
-        for name in ("gpt", "minimal-onehot", "minimal-split", "minimal-yao", "eq49", "attn-only")
+        for name in ("gpt", "minimal-split", "minimal-yao", "eq49")
     },
     "constructed": lambda: construct.uniform_attention(TASK.language),
     "sentences": lambda: build_text_model(
@@ -46,8 +46,8 @@ def mapped(model: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 WAYS = [lambda model: make_fx(model)(TOKENS), mapped]
-#: Norm and positions; embeddings by depth, and constants in norms; two layers; words.
-DIFFERENT = ("gpt", "minimal-yao", "eq49", "sentences")
+#: Norm, positions and two layers; embeddings by depth, and constants in norms; words.
+DIFFERENT = ("gpt", "minimal-yao", "sentences")
 
 
 @pytest.mark.parametrize("way", WAYS)

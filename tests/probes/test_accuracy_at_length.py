@@ -60,7 +60,7 @@ def test_it_is_what_models_get_that_know_nothing(family, options, q):
     task = DyckTask(name="three", n_types=3, max_depth=3, q=q, long_lengths=(150, 200))
     config = get_config(family, task, initializer_range=0.4, dtype=torch.float64, **options)
     model = build_model(config, seed=1)
-    held_to_measurement(model, task, n=120)
+    held_to_measurement(model, task, n=70)
 
 
 def test_among_closing_brackets_it_is_what_strings_give():
@@ -85,7 +85,7 @@ def test_among_closing_brackets_it_is_what_strings_give():
 
 
 @pytest.mark.parametrize("make", [construct.uniform_attention, construct.balanced])
-@pytest.mark.parametrize("lengths", [4, 450, 4001, (20, 41)])
+@pytest.mark.parametrize("lengths", [4, 4001, (20, 41)])
 def test_where_pairs_cancel_every_answer_is_right(make, lengths):
     found = accuracy_at_length(make(TASK.language), lengths, n=200)
     assert float(found) == found.after_close == found.closing_only == 1
@@ -168,7 +168,7 @@ def test_pooled_over_answers_it_is_what_strings_give():
     model = unbalanced(1.0, task)
     language, lengths = task.language, range(59, 63)
     strings = task.distribution.sample(
-        6000, 62, mode="prefix", generator=torch.Generator().manual_seed(0)
+        2500, 62, mode="prefix", generator=torch.Generator().manual_seed(0)
     )
     tokens = torch.cat([torch.full((len(strings), 1), language.bos_token), strings], 1)
     with torch.no_grad():
@@ -180,7 +180,7 @@ def test_pooled_over_answers_it_is_what_strings_give():
         right += int((answers[:, length - 1] == tokens[:, length])[here].sum())
     measured = right / asked
     pooled, alike = (
-        float(accuracy_at_length(model, lengths, task.distribution, weights=weights, n=3000))
+        float(accuracy_at_length(model, lengths, task.distribution, weights=weights, n=1200))
         for weights in ("answers", "lengths")
     )
     error = math.sqrt(measured * (1 - measured) / asked)

@@ -81,10 +81,15 @@ def test_refused(call: Callable[[], Any], words: str) -> None:
         call()
 
 
-@pytest.mark.parametrize("given", [(), (SMALL,)], ids=["nothing", "a task"])
-@pytest.mark.parametrize("family", ["gpt", "minimal-onehot"])
-@pytest.mark.parametrize("n_heads", [1, 2])
-@pytest.mark.parametrize("position", ["none", "linear"])
+@pytest.mark.parametrize(
+    ("family", "n_heads", "position", "given"),
+    [
+        *(("gpt", 1, "linear", ()), ("gpt", 2, "none", (SMALL,)), ("gpt", 2, "linear", ())),
+        *(("minimal-onehot", 1, "none", given) for given in ((), (SMALL,))),
+        *(("minimal-onehot", 2, "none", given) for given in ((), (SMALL,))),
+        *(("minimal-onehot", n_heads, "linear", ()) for n_heads in (1, 2)),
+    ],
+)
 def test_the_first_error_says_the_call_that_measures(
     family: str, n_heads: int, position: str, given: tuple[Any, ...]
 ) -> None:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from functools import cache
 from typing import Any
 
@@ -97,9 +95,9 @@ def built(row: str, name: str, dtype: torch.dtype = torch.float64, **more: Any) 
         from transformer_lens import TransformerBridgeConfig
         from transformer_lens.model_bridge import TransformerBridge
 
-        config = TransformerBridgeConfig(**options, architecture="TransformerLensNative")
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints that it is cast
-            model = TransformerBridge.boot_native(config).to(dtype)
+        kind = {"dtype": dtype, "architecture": "TransformerLensNative"}
+        model = TransformerBridge.boot_native(TransformerBridgeConfig(**options, **kind))
+        torch.nn.Module.to(model, dtype)  # not the bridge's own, which takes as long as the rest
     else:
         cfg = HookedTransformerConfig(**options, dtype=dtype, init_weights=False)
         model = HookedTransformer(cfg, move_to_device=False)

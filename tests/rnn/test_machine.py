@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -59,6 +59,7 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> bool:
 # ------------------------------------------------------------ every form computes the same function
 
 
+@settings(max_examples=20)
 @given(rnns(), strings)
 def test_streaming_equals_whole_strings(recipe: RNNRecipe, batch: list[list[int]]) -> None:
     rnn, tokens = recipe.build(), torch.tensor(batch)

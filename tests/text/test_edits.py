@@ -58,7 +58,7 @@ def encoded(model: TextTransformer, texts: list[str]) -> list[list[int]]:
     return [model.text.encode(text) for text in texts]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(texts=sentences, text=st.sampled_from(SPACES), seed=st.integers(0, 999))
 def test_the_cheapest_string_is_the_cheapest_of_all(texts: list[str], text: str, seed: int) -> None:
     config = TextConfig(words=WORDS)
@@ -97,7 +97,7 @@ def test_attacks_on_linear_readouts_find_the_worst_string(
 def test_attacks_on_other_readouts_stay_in_the_space_and_report_what_the_model_says(
     fields: dict[str, Any],
 ) -> None:
-    for seed in range(5):
+    for seed in range(3):
         model = model_of(seed, scale=2.0, **fields)
         rows = encoded(model, ["the good film", "a dull plot was cold", "fine"])
         space, labels = text_space("dup:1,sub:2", model.text, SYNONYMS), torch.tensor([1, 0, 1])
@@ -112,22 +112,21 @@ def test_attacks_on_other_readouts_stay_in_the_space_and_report_what_the_model_s
 @pytest.mark.parametrize("fields", [{}, {"d_mlp": 8}, {"n_heads": 2, "d_mlp": 8}])
 @pytest.mark.parametrize("text", SPACES)
 def test_interval_bounds_are_those_of_the_certifier(fields: dict[str, Any], text: str) -> None:
-    for seed in range(3):
-        model = model_of(seed, scale=2.0, **fields)
-        rows = encoded(model, ["the good film", "a dull plot was cold", "fine", "the movie"])
-        labels, space = torch.tensor([1, 0, 1, 0]), text_space(text, model.text, SYNONYMS)
-        with torch.no_grad():
-            bound = IntervalBound(model, BatchEdits.of(space, model.text))(*pad(rows), labels)
-        certified = certify_many(model, rows, labels.tolist(), space, "interval")
-        for i, certificate in enumerate(certified):
-            assert float(bound[i, labels[i]]) == pytest.approx(0.0, abs=1e-12)
-            # the certifier also knows that a mean lies between its values, so it may be tighter; it
-            # rounds outwards
-            assert float(bound[i, 1 - labels[i]]) <= certificate.lower + 1e-7 * max(
-                1.0, abs(certificate.lower)
-            )
-        for i, least in enumerate(certify_many(model, rows, labels.tolist(), space, "exhaustive")):
-            assert float(bound[i, 1 - labels[i]]) <= least.upper + 1e-9
+    model = model_of(SPACES.index(text) % 3, scale=2.0, **fields)
+    rows = encoded(model, ["the good film", "a dull plot was cold", "fine", "the movie"])
+    labels, space = torch.tensor([1, 0, 1, 0]), text_space(text, model.text, SYNONYMS)
+    with torch.no_grad():
+        bound = IntervalBound(model, BatchEdits.of(space, model.text))(*pad(rows), labels)
+    certified = certify_many(model, rows, labels.tolist(), space, "interval")
+    for i, certificate in enumerate(certified):
+        assert float(bound[i, labels[i]]) == pytest.approx(0.0, abs=1e-12)
+        # the certifier also knows that a mean lies between its values, so it may be tighter; it
+        # rounds outwards
+        assert float(bound[i, 1 - labels[i]]) <= certificate.lower + 1e-7 * max(
+            1.0, abs(certificate.lower)
+        )
+    for i, least in enumerate(certify_many(model, rows, labels.tolist(), space, "exhaustive")):
+        assert float(bound[i, 1 - labels[i]]) <= least.upper + 1e-9
 
 
 def test_interval_bounds_have_the_right_gradient() -> None:

@@ -109,8 +109,9 @@ def all_equal(found):
 @pytest.mark.parametrize(
     ("family", "overrides"),
     [
-        *((family, {}) for family in ("gpt-linear", "attn-only", "eq49")),
-        *((family, {}) for family in ("minimal-yao", "figure2-split")),
+        *((family, {}) for family in ("attn-only", "minimal-yao", "figure2-split")),
+        ("gpt-linear", {"n_layers": 1}),
+        ("eq49", {"n_layers": 1}),
         ("gpt", {"d_model": 13, "n_heads": 3, "act_fn": "gelu"}),
         ("gpt-learned", {"d_model": 9, "d_mlp": 7, "act_fn": "solu_ln"}),
         ("eq6", {"d_model": 10, "d_head": 1, "d_mlp": 1, "act_fn": "silu"}),
@@ -118,7 +119,7 @@ def all_equal(found):
 )
 def test_on_a_fickle_processor(family, overrides):
     with Fickle() as processor:
-        assert all_equal(groups(get_config(family, TASK, **overrides), FEW, (1, 3)))
+        assert all_equal(groups(get_config(family, TASK, **overrides), FEW, (1, 2)))
     assert processor.products > 50
 
 
@@ -135,7 +136,7 @@ def test_on_a_fickle_processor_with_batches_set_apart(monkeypatch):
         "tl_dyck.training.group._layout", lambda task, options: (usual[0], _grain(usual[0]))
     )
     with Fickle():
-        assert all_equal(groups(get_config("gpt", TASK), FEW, (1, 2, 3)))
+        assert all_equal(groups(get_config("gpt", TASK), FEW, (1, 3)))
 
 
 def test_the_fickle_processor_is_fickle():
@@ -150,11 +151,11 @@ def test_the_fickle_processor_is_fickle():
 
 
 @pytest.mark.bits
-@pytest.mark.parametrize("family", ["gpt", "gpt-linear", "minimal-onehot", "eq49"])
+@pytest.mark.parametrize("family", ["gpt-linear", "minimal-onehot", "eq49"])
 def test_on_this_processor(family):
     """At the sizes that are used, in groups that `train_seeds` makes, and one larger."""
-    options = TrainConfig(steps=2, check_every=2, check_size=50, target=None)
-    assert all_equal(groups(get_config(family, TASK), options, (1, 2, 3, 5)))
+    options = TrainConfig(steps=1, check_every=1, check_size=50, target=None)
+    assert all_equal(groups(get_config(family, TASK), options, (1, 3, 5)))
 
 
 @pytest.mark.bits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,30 +11,34 @@ import torch
 from tests import kills
 from tl_dyck.models import get_config
 from tl_dyck.training import TrainConfig, load_result
+from tl_dyck.training.loop import train_together
 
 pytestmark = [
     pytest.mark.usefixtures("hasty_ends"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
-SHORT = {"steps": 5, "batch_size": 2, "check_every": 3, "check_size": 5, "checkpoint_every": 2,
-         "target": None}  # fmt: skip
+SHORT = TrainConfig(
+    steps=5, batch_size=2, check_every=3, check_size=5, checkpoint_every=2, target=None
+)
+REGULARISED = replace(SHORT, contrastive_weight=0.5, drift_weight=0.5)
 
 
-@pytest.fixture(params=["alone", "contrastive_weight", "drift_weight", "together"])
+@pytest.fixture(params=["alone", "regularised", "together"])
 def job(tiny, request):
-    """A run, a run with a regularisation, three seeds in step: folder -> results."""
-    if request.param == "together":
-        return lambda folder: [
-            result
-            for _, result in sorted(
-                tiny.together(range(3), [folder / str(seed) for seed in range(3)]).items()
-            )
-        ]
-    weight = {} if request.param == "alone" else {request.param: 0.5}
-    options = TrainConfig(**SHORT, **weight)
+    """A run, a run with both regularisations, three seeds in step: folder -> results."""
     config = get_config("minimal-onehot", tiny.task, d_model=10, d_mlp=4, n_ctx=16)
-    return lambda folder: [tiny.train(config=config, seed=1, options=options, folder=folder)]
+    if request.param != "together":
+        options = SHORT if request.param == "alone" else REGULARISED
+        return lambda folder: [tiny.train(config=config, seed=1, options=options, folder=folder)]
+
+    def together(folder):
+        folders = [folder / str(seed) for seed in range(3)]
+        options = replace(SHORT, steps=9)  # killed between checkpoints, not only before the first
+        found = train_together(config, tiny.task, range(3), options=options, folders=folders)
+        return [found[seed] for seed in range(3)]
+
+    return together
 
 
 @pytest.fixture
@@ -48,16 +53,16 @@ def same(job, tmp_path, same_run):
     return check
 
 
-@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_kill_between_any_two_file_operations(job, same, tmp_path, request, every):
     alone = request.node.callspec.params["job"] == "alone"
-    every, count = min(every, 3) if alone else every, 0
+    every, count = min(every, 5) if alone else every, 0
     for folder, found in kills.at_file_operations(job, tmp_path, every=every):
         same(found)
         same([load_result(path.parent) for path in sorted(folder.rglob("result.json"))])
         assert not list(folder.rglob(".*.tmp"))
         count += 1
-    assert count > (30 // every if alone else 2)
+    assert count > (30 // every if alone else 1)
 
 
 @pytest.mark.parametrize("job", ["alone", "together"], indirect=True)

@@ -17,7 +17,7 @@ from tl_dyck.training.seeds import TrainingFailedError
 pytestmark = [
     # the pool of workers outlives a call, and its threads and pipes are closed when Python ends
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.usefixtures("forked_workers"),
+    pytest.mark.usefixtures("forked_workers", "hasty_ends"),
 ]
 
 

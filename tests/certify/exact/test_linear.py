@@ -37,8 +37,9 @@ def test_denominators_of_all_strings_lie_between_what_is_taken(
         assert (sums < high[group]).all()
 
 
-@pytest.mark.parametrize("shift", [1e-3, 1e-6, 1e-8])
-@pytest.mark.parametrize("sharpness", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize(
+    ("sharpness", "shift"), [(1.0, 1e-8), (1.0, 1e-3), (30.0, 1e-8), (30.0, 1e-6), (1000.0, 1e-8)]
+)
 def test_near_ties_are_those_of_running_every_string(sharpness: float, shift: float) -> None:
     """The least margin is set to ± shift by enumeration; weights underflow at the sharpest."""
     for seed in range(4):  # one of each state

@@ -123,7 +123,8 @@ FAMILIES = [
         (*each, ("any_token", "closing_only")[(i + boxes) % 2], boxes)
         for i, each in enumerate(FAMILIES)
         for boxes in (False, True)
-        if not (boxes and each[0] == "gpt")  # its normalisation has no form that boxes bound
+        # gpt's normalisation has no form that boxes bound
+        if not (boxes and each[0] in ("gpt", "minimal-uniform"))
     ],
 )
 def test_a_family_is_decided_as_by_brute_force(
@@ -134,9 +135,9 @@ def test_a_family_is_decided_as_by_brute_force(
         monkeypatch.setattr(shells, "_FEW", 0)
         monkeypatch.setattr(shells, "_SMALL", 1)
     model = random_model(family, TASK, seed=1, scale=scale)
-    found = certify_language(model, TASK, 6, name)
+    found = certify_language(model, TASK, 5, name)
     assert (found.stats["boxes"] > 50) is boxes
-    check(found, model, TASK, 6, name)
+    check(found, model, TASK, 5, name)
 
 
 @settings(max_examples=4)
@@ -234,7 +235,7 @@ def test_processes_share_the_work_and_stop_together() -> None:
     model = random_model("minimal-onehot", TASK, seed=1)
     one, two = (certify_language(model, TASK, 6, n_jobs=jobs) for jobs in (1, 2))
     assert one.to_dict() | {"seconds": 0} == two.to_dict() | {"seconds": 0}
-    some = certify_language(model, TASK, 10, n_jobs=2, until="refuted")
+    some = certify_language(model, TASK, 8, n_jobs=2, until="refuted")
     assert some.status == "refuted"
     assert not some.by_length[-1].decided
 
@@ -281,7 +282,7 @@ def test_what_is_proved_has_no_gaps(name: str, options: dict[str, Any], task: Dy
                 certify_language(model, task, [length], name)
         else:
             assert length in right
-    for lengths in ([0, 1, 2, 3, 4], [3], [1, 3], [0, 1, 3, 4]):
+    for lengths in ([0, 1, 2, 3, 4], [1, 3], [0, 1, 3, 4]):
         found = whole
         if lengths != [0, 1, 2, 3, 4]:
             found = certify_language(model, task, lengths, name, **about)

@@ -43,9 +43,13 @@ def test_an_interval_is_clopper_and_pearson_s(wrong: int, n: int, level: float) 
         assert found.high == 1
 
 
-@pytest.mark.parametrize("name", ["any_token", "closing_only", "valid_token"])
 @pytest.mark.parametrize(
-    ("family", "options"), [("minimal-onehot", {}), ("gpt-linear", {}), ("eq6", {"n_layers": 2})]
+    ("family", "options", "name"),
+    [
+        *(("minimal-onehot", {}, name) for name in ("any_token", "closing_only", "valid_token")),
+        ("gpt-linear", {}, "closing_only"),
+        ("eq6", {"n_layers": 2}, "valid_token"),
+    ],
 )
 def test_the_exact_error_lies_within(family: str, options: dict[str, Any], name: str) -> None:
     model = random_model(family, TASK, seed=2, scale=2.0, **options)

@@ -116,17 +116,16 @@ def test_norms_mlps_and_heads_are_decided_by_bounds_as_by_brute_force(
 ) -> None:
     task, longest, decided = task_of(2, 3), 5, 0
     fields = {"n_layers": 2, "d_model": 8, "d_mlp": 6, **options}
-    for seed in range(2):
-        model = tied(random_model(family, task, seed, 1.0, **fields), task, longest, by=0.0)
-        name = ("any_token", "closing_only")[seed % 2]
+    model = tied(random_model(family, task, 0, 1.0, **fields), task, longest, by=0.0)
+    for name in ("any_token", "closing_only"):
         paths = asked(model, task, longest, name)
-        for n in lengths_of(task, longest):
+        for n in (2, 4, 5):
             least = margins(model, task, n, name)[1].min()
             found = paths.least(n, Deadline(), decide=False)
             assert found.low <= least + 1e-9
             assert found.high >= least - 1e-9
             decided += found.low > 0 or found.high < 0
-    assert decided >= 8  # of 10; the others are ties
+    assert decided >= 4  # of 6; the others are ties
 
 
 def test_parts_are_split_by_profiles_until_each_string_is_alone() -> None:
@@ -170,14 +169,13 @@ def test_where_bounds_do_not_settle_a_profile_it_is_split(monkeypatch: pytest.Mo
     monkeypatch.setattr(automata, "Search", searched)
     monkeypatch.setattr(Brancher, "halves", counted)
     fields = {"n_layers": 2, "d_model": 8, "d_mlp": 6, "n_heads": 2}
-    for seed in range(2):
-        model = tied(random_model("gpt", task, seed, 2.0, **fields), task, longest, by=1e-3)
-        least = margins(model, task, longest, "any_token")[1].min()
-        found = asked(model, task, longest).least(longest, Deadline(), decide=False)
-        assert found.low <= least + 1e-9
-        assert found.high == pytest.approx(least, abs=1e-3)
-        assert found.high - found.low < 1e-3
-    assert splits > 20
+    model = tied(random_model("gpt", task, 0, 2.0, **fields), task, longest, by=1e-3)
+    least = margins(model, task, longest, "any_token")[1].min()
+    found = asked(model, task, longest).least(longest, Deadline(), decide=False)
+    assert found.low <= least + 1e-9
+    assert found.high == pytest.approx(least, abs=1e-3)
+    assert found.high - found.low < 1e-3
+    assert splits > 10
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -204,14 +202,14 @@ def test_longer_prefixes_than_are_run_are_proved() -> None:
     model = construct.uniform_attention(TASK.language, first_layer="attention")
     ran = certify_language(model, TASK, 6)
     assert (ran.status, ran.proved_to, ran.method[:8]) == ("proved", 6, "prefixes")
-    found = certify_language(model, TASK, 8, most_run=150)
-    assert (found.status, found.proved_to) == ("proved", 8)
+    found = certify_language(model, TASK, 7, most_run=150)
+    assert (found.status, found.proved_to) == ("proved", 7)
     assert found.complete
     assert "longer ones as paths of a graph" in found.method
     assert found.margin.high == pytest.approx(ran.margin.high)
     with torch.no_grad():  # its second layer takes one bracket for the other, deep down
         model.blocks[1].attn.W_V[..., 1] *= -1
-    broken = certify_language(model, TASK, 8, most_run=150)
+    broken = certify_language(model, TASK, 7, most_run=150)
     assert broken.status == "refuted"
 
 
@@ -220,9 +218,9 @@ def test_what_memory_cannot_hold_is_left_open(limit: str, monkeypatch: pytest.Mo
     where = {"walks": walks, "automata": automata}[limit.split(".")[0]]
     monkeypatch.setattr(where, limit.split(".")[1], 300)
     model = construct.uniform_attention(TASK.language, first_layer="attention")
-    found = certify_language(model, TASK, 12, most_run=100)
+    found = certify_language(model, TASK, 11, most_run=100)
     assert found.status == "open"
-    assert 3 < found.proved_to < 12
+    assert 3 < found.proved_to < 11
     assert "too many prefixes" in found.reason
 
 

@@ -37,7 +37,7 @@ def every_prefix(rnn: TwoLayerRNN, task: AutomatonTask) -> Iterator[tuple[np.nda
 
 
 @pytest.mark.parametrize(
-    ("digits", "base", "ln_final"), [(2, 3, None), (3, 2, "lnpre"), (1, 10, "lnpre")]
+    ("digits", "base", "ln_final"), [(2, 3, None), (3, 2, "lnpre"), (1, 5, "lnpre")]
 )
 @np.errstate(all="ignore")
 def test_of_few_digits_all_sums_count(digits: int, base: int, ln_final: str | None) -> None:
@@ -60,9 +60,9 @@ def test_of_few_digits_all_sums_count(digits: int, base: int, ln_final: str | No
         check_automaton.check(facts, arrays | {"b_U": wrong.b_U.numpy()})
 
 
-@pytest.mark.parametrize(("digits", "base"), [(5, 3), pytest.param(10, 10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("digits", "base"), [(4, 3), pytest.param(10, 10, marks=pytest.mark.slow)])
 def test_of_many_digits_none_is_run(digits: int, base: int, tmp_path: Path) -> None:
-    """3¹⁰ and 10²⁰ sums: one file, of some thousand leaves at most, for all answers."""
+    """3⁸ and 10²⁰ sums: one file, of some thousand leaves at most, for all answers."""
     proof = prove_language(adder(digits, base, "lnpre"), addition_task(digits, base=base))
     path = proof.save(tmp_path / "sums.proof")
     proved, said = check_model.verdict(path)

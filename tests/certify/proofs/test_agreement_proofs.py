@@ -50,7 +50,7 @@ def test_models_that_nearly_disagree_are_told_from_those_that_do(seed, claim, ga
         rnn.b_U[0] += 20  # one token wins everywhere
         other.b_U[0] += 20
     rows = [row for each in (rnn, other) for *_, row in every_prefix(each, language)]
-    for token in range(1, language.d_vocab):
+    for token in (1, 3):
         lead = min(np.delete(row, token).max() - row[token] for row in rows)
         moved = [with_bias(each, 0.0, language) for each in (rnn, other)]
         for each in moved:

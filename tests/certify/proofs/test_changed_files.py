@@ -19,13 +19,13 @@ from tl_dyck.certify.proof import pack
     ("kind", "cases"),
     [
         ("a language", 60),
-        ("edits", 60),
-        ("edits, rays", 60),
-        ("edits, lists", 60),
-        ("edits, gates", 40),
-        ("an automaton", 40),
-        ("places", 40),
-        ("an adder", 40),
+        ("edits", 44),
+        ("edits, rays", 40),
+        ("edits, lists", 30),
+        ("edits, gates", 30),
+        ("an automaton", 30),
+        ("places", 30),
+        ("an adder", 20),
     ],
 )
 def test_changed_files_are_refused_in_a_line_or_say_what_is_true(kind, cases, tmp_path):

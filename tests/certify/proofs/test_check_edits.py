@@ -99,7 +99,7 @@ def holds(y: Affine, o: np.ndarray, true: np.ndarray) -> bool:
 
 
 @given(cases)
-@settings(max_examples=20)
+@settings(max_examples=14)
 def test_walks_find_the_least_sum_of_every_group_and_count_all_ways(drawn):
     made = case(*drawn)
     rng = np.random.default_rng(0)
@@ -130,7 +130,7 @@ def made_of(space: Edits, allowed: np.ndarray) -> list[tuple[int, ...]]:
 
 
 @given(cases, st.lists(st.tuples(*[st.integers(0, 2**16)] * 4), min_size=1, max_size=4))
-@settings(max_examples=20)
+@settings(max_examples=14)
 def test_parts_side_by_side_are_walked_each_by_itself(drawn, chosen):
     """With costs of its own, an end of its own, and options of its own: some have no string."""
     made, parts, own = case(*drawn), [], []
@@ -154,7 +154,7 @@ def test_states_of_an_option_come_in_the_order_by_which_files_number_symbols():
 
 
 @given(cases, st.integers(0, 2**16), st.integers(0, 2**16))
-@settings(max_examples=20)
+@settings(max_examples=14)
 def test_every_string_is_in_one_of_two_parts_and_in_no_other(drawn, step, j):
     made = case(*drawn)
     step, j = step % (2 * len(made.space.x) + 1), j % len(made.space.options)
@@ -165,7 +165,7 @@ def test_every_string_is_in_one_of_two_parts_and_in_no_other(drawn, step, j):
 
 
 @given(cases)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @np.errstate(all="ignore")
 def test_every_stage_holds_what_it_is_on_every_string(drawn):
     """Norms, floors and activations over the whole group, where their remainders are large."""
@@ -232,7 +232,7 @@ def test_curves_are_those_of_forty_digits(act_fn, numbers):
 @pytest.mark.parametrize("act_fn", CURVES)
 def test_a_curve_bends_no_more_than_is_said(act_fn):
     """Its second derivative from each |x| on, on both sides, is held to a fine grid."""
-    x = np.linspace(0, 12, 601)
+    x = np.linspace(0, 12, 301)
     ends = [abs(mpmath.diff(CURVES[act_fn], side * each, 2)) for each in x for side in (1, -1)]
     bend = np.array([float(max(ends[i : i + 2])) for i in range(0, len(ends), 2)])
     most = np.maximum.accumulate(bend[::-1])[::-1]
@@ -288,7 +288,7 @@ def test_what_is_beside_a_part_changes_nothing(fields):
     assert len(seen) == 2 + 2 * ("ln_c" in fields)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(problems(), st.integers(0, 99), st.sampled_from(["none", "position"]))
 def test_one_head_and_a_linear_readout_need_no_parts(problem, seed, state):
     """There the bound has the sign of the least margin, however near to a tie."""
@@ -310,11 +310,11 @@ def test_strings_of_a_list_are_run_as_the_network_says(fields, state, monkeypatc
     rnn = random_rnn(1, n_heads=9, **options)
     every = strings_of(rnn, SPACE, STRING)
     gaps = margins(rnn, every, 0)
-    for gap in np.sort(gaps)[[0, len(gaps) // 2]]:
-        for off in (1e-9, -1e-9):
-            made = Case(favouring(rnn, 0, off - gap), SPACE, STRING)
-            with monkeypatch.context() as patch:
-                if state == "none":
-                    patch.setattr(check_bounds, "MOST", 1)  # one string at a time
-                left = [open_strings(made.part(last)) for last in made.ends()]
-            assert sum(map(len, left)) == (gaps - gap + off <= 0).sum()
+    gap = np.sort(gaps)[len(gaps) // 2]
+    for off in (1e-9, -1e-9):
+        made = Case(favouring(rnn, 0, off - gap), SPACE, STRING)
+        with monkeypatch.context() as patch:
+            if state == "none":
+                patch.setattr(check_bounds, "MOST", 1)  # one string at a time
+            left = [open_strings(made.part(last)) for last in made.ends()]
+        assert sum(map(len, left)) == (gaps - gap + off <= 0).sum()

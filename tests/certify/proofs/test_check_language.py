@@ -192,7 +192,7 @@ def test_a_box_with_a_wrong_point_is_never_settled(family, seed, crossed):
             network = Model(facts, weights)
             return Margin(network, ending, winner, ending.may)
 
-        for _ in range(6):
+        for _ in range(4):
             low = rng.integers(0, 3, (1, 4)).astype(float)
             high = low + rng.integers(0, 3, (1, 4))
             points = rng.integers(low, high + 1, (200, 4))

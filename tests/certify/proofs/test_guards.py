@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import functools
 import inspect
 import re
@@ -84,10 +85,16 @@ def _guarded(function: ast.FunctionDef) -> Iterator[tuple[ast.stmt, ast.expr]]:
 
 
 @functools.cache
+def parsed(module: ModuleType) -> ast.Module:
+    """What is written in it; leave it as it is."""
+    return ast.parse(inspect.getsource(module))
+
+
+@functools.cache
 def guards() -> list[Guard]:
     found = []
     for module in CHECKERS:
-        for name, function in _functions(ast.parse(inspect.getsource(module))):
+        for name, function in _functions(parsed(module)):
             for node, what in _guarded(function):
                 for i, operand in enumerate(_operands(what)):
                     if ast.unparse(operand) != "known":  # and more
@@ -98,28 +105,29 @@ def guards() -> list[Guard]:
 @contextlib.contextmanager
 def without(guard: Guard) -> Iterator[None]:
     """The checker with a guard taken out: what it asks is looked at, and does not matter."""
-    tree = ast.parse(inspect.getsource(guard.module))
-    for function in [each for name, each in _functions(tree) if name == guard.function]:
-        for node, what in _guarded(function):
-            if node.lineno != guard.line:
-                continue
-            anything = ast.parse(f"({guard.asks}) or True").body[0].value
-            left = [anything if i == guard.operand else x for i, x in enumerate(_operands(what))]
-            one = left[0] if len(left) == 1 else ast.BoolOp(ast.And(), left)
-            if isinstance(node, ast.Expr):
-                node.value.args[0] = one
-            else:
-                node.value = one
-    space: dict[str, Any] = {"__name__": "changed", "__package__": guard.module.__package__}
-    exec(compile(ast.fix_missing_locations(tree), guard.module.__file__, "exec"), space)
     *classes, name = guard.function.split(".")
-    here, there = guard.module, space
+    tree = copy.deepcopy(dict(_functions(parsed(guard.module)))[guard.function])
+    for node, what in _guarded(tree):
+        if node.lineno != guard.line:
+            continue
+        anything = ast.parse(f"({guard.asks}) or True").body[0].value
+        left = [anything if i == guard.operand else x for i, x in enumerate(_operands(what))]
+        one = left[0] if len(left) == 1 else ast.BoolOp(ast.And(), left)
+        if isinstance(node, ast.Expr):
+            node.value.args[0] = one
+        else:
+            node.value = one
+    body = ast.fix_missing_locations(ast.Module([tree], type_ignores=[]))
+    made = compile(body, guard.module.__file__, "exec")
+    here: Any = guard.module
     for each in classes:
-        here, there = getattr(here, each), vars(there[each])
+        here = getattr(here, each)
     function = inspect.unwrap(vars(here)[name])
     whole = function.__code__
     try:
-        function.__code__ = inspect.unwrap(there[name]).__code__
+        function.__code__ = next(
+            each for each in made.co_consts if getattr(each, "co_name", "") == name
+        )
         yield
     finally:
         function.__code__ = whole

@@ -113,21 +113,21 @@ def settle(least: float, *question: Any, **how: Any) -> Proof | None:
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 def test_what_holds_is_proved_and_what_does_not_is_not(kind: int, tmp_path: Path) -> None:
     """The bracket that closes wins or loses by a margin that enumeration has set."""
-    for seed, by in enumerate((1e-6, (-1e-6, 1e-9, -1e-9)[kind % 3])):
-        model = a_model(kind, seed)
-        least = tie(model, ONE, by)
-        assert abs(least - by) < 1e-11
-        proof = settle(least, model, ONE, "any_token")
-        if proof is not None:
-            assert check_file(proof.save(tmp_path / "a")).startswith(f"proved: {proof.says}")
+    by = (1e-6, -1e-6, 1e-6, 1e-9, 1e-6, -1e-9)[kind % 6]
+    model = a_model(kind, kind % 2)
+    least = tie(model, ONE, by)
+    assert abs(least - by) < 1e-11
+    proof = settle(least, model, ONE, "any_token")
+    if proof is not None:
+        assert check_file(proof.save(tmp_path / "a")).startswith(f"proved: {proof.says}")
 
 
 @pytest.mark.parametrize("claim", ["any_token", "closing_only", "valid_token"])
 def test_claims_of_constructions_are_proved_as_enumeration_says(claim: str) -> None:
     """BOS is made a rival that loses by some margin, or wins."""
     found = set()
-    for seed, by in enumerate((1e-6, -1e-6, 1e-9, -1e-9)):
-        model = a_construction(seed, (3e-4, 3e-3)[seed % 2])
+    for seed, by in enumerate((1e-6, -1e-6)):
+        model = a_construction(seed, (3e-4, 3e-3)[seed])
         least = tie_with_bos(model, TWO, claim, by)
         found.add(settle(least, model, TWO, claim) is not None)
     assert found == ({True} if claim == "closing_only" else {True, False})
@@ -137,24 +137,21 @@ def test_claims_of_constructions_are_proved_as_enumeration_says(claim: str) -> N
     ("claim", "kind"), [(("agree", "head")[kind % 2], kind) for kind in range(len(KINDS))]
 )
 def test_two_models_are_proved_to_agree_as_enumeration_says(claim: str, kind: int) -> None:
-    task = TWO if kind == 2 else ONE
-    for seed, noise in enumerate((1e-6, 0.1)):
-        model, generator = a_model(kind, seed, task, 1.0), torch.Generator().manual_seed(seed)
-        other, how = copy.deepcopy(model), {}
-        with torch.no_grad():
-            if claim == "head":
-                layer, head = seed % 2, model.cfg.n_heads - 1
-                how["head"] = (layer, head)
-                attn = other.blocks[layer].attn
-                attn.W_Q[head], attn.b_Q[head] = 0.0, 0.0
-            else:
-                how["other"] = other
-                for name, weight in other.named_parameters():
-                    if name != "pos_embed.W_pos":
-                        shape = weight.shape
-                        weight += noise * torch.randn(shape, generator=generator).double()
-        least = agreement(model, other, task.language, N)
-        settle(least, model, task, claim, **how)
+    task, seed = TWO if kind == 2 else ONE, kind // 2 % 2
+    model, generator = a_model(kind, seed, task, 1.0), torch.Generator().manual_seed(seed)
+    other, how = copy.deepcopy(model), {}
+    with torch.no_grad():
+        if claim == "head":
+            layer, head = seed, model.cfg.n_heads - 1
+            how["head"] = (layer, head)
+            attn = other.blocks[layer].attn
+            attn.W_Q[head], attn.b_Q[head] = 0.0, 0.0
+        else:
+            how["other"], noise = other, (1e-6, 0.1)[seed]
+            for name, weight in other.named_parameters():
+                if name != "pos_embed.W_pos":
+                    weight += noise * torch.randn(weight.shape, generator=generator).double()
+    settle(agreement(model, other, task.language, N), model, task, claim, **how)
 
 
 def numbers_of(graph: PrefixGraph) -> dict[Any, int]:
@@ -288,7 +285,7 @@ def test_changed_files_are_refused_in_a_line_or_say_what_is_true(
     path, folder = little
     rng, accepted, data = np.random.default_rng(0), 0, path.read_bytes()
     model, file = load_model(folder), tmp_path / "x"
-    for number in range(80):
+    for number in range(48):
         place = int(rng.integers(len(data)))
         bytes_changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         file.write_bytes(_sealed_again(path, rng) if number % 4 else bytes_changed)
@@ -303,7 +300,7 @@ def test_changed_files_are_refused_in_a_line_or_say_what_is_true(
             assert said.startswith(f"proved: {check_two_layers.says(facts)}")
             assert enumerated(model, ONE.language, facts["claim"], facts["length"]) > 0
         assert (len(said.splitlines()), len(said) < 400) == (1, True)
-    assert 0 < accepted < 20
+    assert 0 < accepted < 12
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def readable(rnn: TwoLayerRNN, space: PerturbationSpace, string: tuple[int, ...]
     return rnn.config.bos_token is not None or not space.contains(string, ())
 
 
-@settings(max_examples=20)
+@settings(max_examples=14)
 @given(
     recipe=rnns(),
     problem=problems(),
@@ -99,7 +99,7 @@ def test_exact_is_exhaustive(
         check(rnn, string, target, space, tight=tight, max_listed=few, always_listed=small)
 
 
-@settings(max_examples=25)
+@settings(max_examples=18)
 @given(
     rnn_recipe=rnns(),
     space_recipe=spaces(),
@@ -120,7 +120,7 @@ def test_exact_is_exhaustive_on_short_strings_and_odd_spaces(
         check(rnn, string, target, space, tight=True, always_listed=small)
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(
     recipe=rnns([{}, {"residual": False}, {"ln1": "ln"}], max_heads=1),
     problem=problems(),
@@ -183,13 +183,13 @@ def test_small_spaces_are_run_and_large_ones_bounded(fields: dict[str, Any]) -> 
     assert "nodes" in exact(rnn, (0, 3, 1), 0, few, always_listed=0).stats
 
 
-@pytest.mark.parametrize(("shift", "status"), [(1e-6, "proved"), (-1e-6, "refuted")])
-def test_verdicts_are_right_up_to_rounding(shift: float, status: str) -> None:
-    for readout in READOUTS:
+def test_verdicts_are_right_up_to_rounding() -> None:
+    for at, readout in enumerate(READOUTS):
         rnn = random_rnn(3, d_vocab_out=2, n_heads=2, **readout)
         least = exact(rnn, (0, 3, 1), 0, WIDE, tight=True).upper
-        shifted = favouring(rnn, 1, least - shift)
-        for listed in (0, None):
+        for shift, status in ((1e-6, "proved"), (-1e-6, "refuted")):
+            shifted = favouring(rnn, 1, least - shift)
+            listed = None if at % 4 == 0 else 0  # None: all are run
             assert exact(shifted, (0, 3, 1), 0, WIDE, always_listed=listed).status == status
 
 
@@ -209,7 +209,7 @@ def test_many_heads_share_few_patterns() -> None:
 
 def test_branching_to_the_end() -> None:
     """With nothing listed but the smallest parts, branching alone must come to the same answer."""
-    for seed, readout in enumerate(READOUTS):
+    for seed, readout in enumerate(READOUTS[::2]):
         rnn = random_rnn(seed, n_heads=2, state="position", **readout)
         check(rnn, (0, 3, 1), 0, WIDE, tight=True, max_listed=1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from typing import Any
 
 import torch
@@ -117,6 +119,10 @@ TABLE: list[tuple[str, Any, bool]] = [
     for value in values
     for attn_only in ((False, True) if option != "attn_only" else (False,))
 ] + [(kind, None, False) for kind in TOGETHER]
+
+BY_OPTION = {
+    option: list(asked) for option, asked in itertools.groupby(TABLE, operator.itemgetter(0))
+}
 
 
 def name(option: str, value: Any, attn_only: bool) -> str:
