@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 # Before anything imports these libraries: tests never reach for the network, and two workers share
 # two cores (TL_DYCK_TEST_THREADS=default leaves torch as many threads as it takes by itself).
@@ -33,8 +33,6 @@ from jaxtyping import install_import_hook
 # Torch and what needs it are imported where they are used: the process that hands tests out to
 # workers reads this file, too, and they wait for it.
 if TYPE_CHECKING:
-    import torch
-
     from tl_dyck.studies import Study
 
 # while tests are imported: that leaves hardly any garbage, and to look for it takes seconds
@@ -94,11 +92,11 @@ def pytest_runtestloop() -> None:
 
 
 #: Where torch's global random generator was before a test and its fixtures.
-BEFORE = pytest.StashKey["torch.Tensor"]()
+BEFORE = pytest.StashKey[Any]()
 #: A test that hangs for so many seconds shows where all its threads are. The timer is a thread, so
 #: it is set anew once a minute, not for every test.
 HANGS, MINUTE = 400, 60
-timer = {"set": -MINUTE}
+timer: dict[str, float] = {"set": -MINUTE}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -109,7 +107,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     item.stash[BEFORE] = torch.random.get_rng_state()
     if time.monotonic() > timer["set"] + MINUTE:
         timer["set"] = time.monotonic()
-        faulthandler.dump_traceback_later(HANGS, file=item.config.stash[fault_handler_stderr_fd_key])
+        file = item.config.stash[fault_handler_stderr_fd_key]
+        faulthandler.dump_traceback_later(HANGS, file=file)
+
+
+def pytest_exception_interact() -> None:
+    """Pytest stops the timer when a test fails: the next one sets it."""
+    timer["set"] = -MINUTE
 
 
 @pytest.hookimpl(wrapper=True)
