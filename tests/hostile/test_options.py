@@ -115,10 +115,7 @@ def test_no_value_ends_in_a_traceback(
     monkeypatch.chdir(tmp_path)
     for work in BEGINS:
         monkeypatch.setattr(work, begin)
-    for kind, (
-        _,
-        file,
-    ) in write._PAGES.items():  # where a page goes is asked here, not what it says
+    for kind, (_, file) in write._PAGES.items():  # where it goes is asked here, not what it says
         monkeypatch.setitem(write._PAGES, kind, (lambda results: Html("page"), file))
     path, option = OPTIONS[name]
     arguments, small = CALLS[path]
