@@ -146,7 +146,10 @@ def forked_workers(
 
     request.node.add_marker(pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"))
     context = multiprocessing.get_context("fork")
-    monkeypatch.setattr("joblib.externals.loky.process_executor.get_context", lambda: context)
+    loky = "joblib.externals.loky.process_executor"
+    monkeypatch.setattr(f"{loky}.get_context", lambda: context)
+    # to ask how much memory one holds is to look for garbage in all that this process imported
+    monkeypatch.setattr(f"{loky}._get_memory_usage", lambda *_, **__: 0, raising=False)
     monkeypatch.setattr(workers, "_idle", pools := {})
     yield
     for pool in pools.values():
