@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import multiprocessing
 import os
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 # Before anything imports these libraries: tests never reach for the network, and two workers share
 # two cores (TL_DYCK_TEST_THREADS=default leaves torch as many threads as it takes by itself).
@@ -24,10 +26,12 @@ os.environ.update(
 )
 
 import pytest
-import torch
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, Phase, settings
 from jaxtyping import install_import_hook
 
+# Torch and what needs it are imported where they are used: the process that hands tests out to
+# workers reads this file, too, and they wait for it.
 if TYPE_CHECKING:
     from tl_dyck.studies import Study
 
@@ -38,9 +42,6 @@ gc.disable()
 # tests press it.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-if os.environ["TL_DYCK_TEST_THREADS"] == "1":
-    torch.set_num_threads(1)
 
 # `make test-types` checks annotations at every call, in every module that has shapes; the types of
 # the others are mypy's. It takes up to 30 % more time, so `make test` does not. (Not by the
@@ -68,14 +69,16 @@ settings.register_profile(  # for mutants, of which no small failure is wanted
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "same")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def seconds_to_a_line() -> tuple[float, float]:
-    """Bars print a line into logs after so many seconds; here never, for a machine may be slow."""
+def pytest_collection_finish() -> None:
+    """What is set in every process that runs tests, once their modules are imported."""
+    import torch
+
     from tl_dyck.kit import screen
 
-    first, every = screen._FIRST_AFTER, screen._LINE_EVERY
+    if os.environ["TL_DYCK_TEST_THREADS"] == "1":
+        torch.set_num_threads(1)
+    # bars print a line into logs after so many seconds; here never, for a machine may be slow
     screen._FIRST_AFTER = screen._LINE_EVERY = 1e9
-    return first, every
 
 
 @pytest.hookimpl(tryfirst=True)  # a worker of xdist runs its own, and no other
@@ -88,12 +91,40 @@ def pytest_runtestloop() -> None:
     gc.enable()
 
 
-def _guard_global_rng(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a test if torch's global random generator moves while it, or a fixture of its, runs."""
-    before = torch.random.get_rng_state()
+#: Where torch's global random generator was before a test and its fixtures.
+BEFORE = pytest.StashKey[Any]()
+#: A test that hangs for so many seconds shows where all its threads are. The timer is a thread, so
+#: it is set anew once a minute, not for every test.
+HANGS, MINUTE = 400, 60
+timer: dict[str, float] = {"set": -MINUTE}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note where torch's global random generator is, and when this was."""
+    import torch
+
+    item.stash[BEFORE] = torch.random.get_rng_state()
+    if time.monotonic() > timer["set"] + MINUTE:
+        timer["set"] = time.monotonic()
+        file = item.config.stash[fault_handler_stderr_fd_key]
+        faulthandler.dump_traceback_later(HANGS, file=file)
+
+
+def pytest_exception_interact() -> None:
+    """Pytest stops the timer when a test fails: the next one sets it."""
+    timer["set"] = -MINUTE
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test if torch's global random generator moved while it, or a fixture of its, ran."""
+    import torch
+
     result = yield
-    allowed = item.get_closest_marker("global_rng") is not None
-    if not allowed and not torch.equal(before, torch.random.get_rng_state()):
+    if item.get_closest_marker("global_rng") is None and not torch.equal(
+        item.stash[BEFORE], torch.random.get_rng_state()
+    ):
         pytest.fail(
             "this test, or what it calls, seeded or drew from torch's global random generator. "
             "Pass a torch.Generator; if a third-party function leaves no choice, mark the test "
@@ -101,18 +132,6 @@ def _guard_global_rng(item: pytest.Item) -> Generator[None, object, object]:
             pytrace=False,
         )
     return result
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Guard the fixtures of a test."""
-    return (yield from _guard_global_rng(item))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Guard the body of a test."""
-    return (yield from _guard_global_rng(item))
 
 
 @pytest.fixture
@@ -127,7 +146,10 @@ def forked_workers(
 
     request.node.add_marker(pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"))
     context = multiprocessing.get_context("fork")
-    monkeypatch.setattr("joblib.externals.loky.process_executor.get_context", lambda: context)
+    loky = "joblib.externals.loky.process_executor"
+    monkeypatch.setattr(f"{loky}.get_context", lambda: context)
+    # to ask how much memory one holds is to look for garbage in all that this process imported
+    monkeypatch.setattr(f"{loky}._get_memory_usage", lambda *_, **__: 0, raising=False)
     monkeypatch.setattr(workers, "_idle", pools := {})
     yield
     for pool in pools.values():

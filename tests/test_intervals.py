@@ -56,7 +56,7 @@ LAWS = {
         lambda g, size: g.beta(9, 0.5, size), 9 / 9.5, (*SKEWED, 95), (*SKEWED_AGAIN, 95),
     ),
 }  # fmt: skip
-SAMPLES = 40_000
+SAMPLES = 10_000  # so that a share of 95 % is off by 0.2 points
 
 
 def covered(low, high, wanted) -> float:
@@ -87,7 +87,7 @@ def test_of_skewed_numbers_the_words_are_within_a_point_for_every_number_of_them
     """One share for all of them, as was said before, is about two points off for 40."""
     generator = np.random.default_rng(100 + n)
     draw, wanted, mine, other = LAWS["lognormal"]
-    sample, again = draw(generator, (2, SAMPLES, n))
+    sample, again = draw(generator, (2, 4 * SAMPLES, n))
     shares = (
         covered(*t_interval(sample), wanted),
         covered(*t_interval(sample, others=n), again.mean(-1)),
@@ -117,7 +117,7 @@ def test_words_say_what_is_covered_where():
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.99])
 def test_other_levels_are_held_as_well(level):
     generator = np.random.default_rng(0)
-    low, high = t_interval(generator.normal(size=(SAMPLES, 12)), level=level)
+    low, high = t_interval(generator.normal(size=(4 * SAMPLES, 12)), level=level)
     assert covered(low, high, 0) == pytest.approx(100 * level, abs=1)
 
 
@@ -346,7 +346,7 @@ _CLAIMS = re.compile(r"bootstrap (interval|over)|percentile boot|95 ?% (boot|int
 # --- what is resampled ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("strength", "n"), [(0.0, 8), (0.5, 8), (0.5, 40), (0.9, 40)])
+@pytest.mark.parametrize(("strength", "n"), [(0.5, 8), (0.9, 40)])
 def test_an_interval_of_a_correlation_covers(strength, n):
     generator = np.random.default_rng(7)
     known = 6 / math.pi * math.asin(strength / 2)  # of a normal law (Pearson 1907)

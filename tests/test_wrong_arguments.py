@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def said() -> str:
+def said(*options: str) -> str:
     """What `tests.arguments` prints, with whose process no test shares its own.
 
     A fork of this one has all imported; but if this one checks annotations at every call, as users'
@@ -36,7 +36,7 @@ def said() -> str:
     """
     with tempfile.TemporaryFile("w+") as file:
         if os.environ.get("TL_DYCK_TEST_TYPES") == "1" or not hasattr(os, "fork"):
-            command = [sys.executable, "-m", "tests.arguments"]
+            command = [sys.executable, "-m", "tests.arguments", *options]
             done = subprocess.run(
                 command, stdout=file, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, cwd=ROOT
             )
@@ -45,7 +45,7 @@ def said() -> str:
             os.dup2(file.fileno(), 1)
             sys.stdout = sys.stderr = open(1, "w", closefd=False)  # noqa: SIM115
             try:
-                arguments.main()
+                arguments.main(*options)
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -57,9 +57,10 @@ def said() -> str:
         return file.read()
 
 
-def test_whatever_is_wrong_for_a_parameter_is_refused_in_one_line() -> None:
-    """And integers of every kind are taken."""
-    assert said() == "done\n"
+@pytest.mark.parametrize("options", [["--third"], pytest.param([], marks=pytest.mark.slow)])
+def test_whatever_is_wrong_for_a_parameter_is_refused_in_one_line(options: list[str]) -> None:
+    """And integers of every kind are taken; a third of the values, or all."""
+    assert said(*options) == "done\n"
 
 
 LANGUAGE = DyckLanguage(2, 4)

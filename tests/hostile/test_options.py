@@ -16,6 +16,8 @@ from tests.hostile.test_command_line import call
 from tests.test_cli import commands, flat
 from tl_dyck.kit.errors import is_refusal
 from tl_dyck.kit.screen import visible
+from tl_dyck.report import write
+from tl_dyck.report.markup import Html
 from tl_dyck.runs import SweepError
 
 HUGE = "9" * 30
@@ -28,6 +30,9 @@ REFUSED = {
     **dict.fromkeys(("S", "X"), ("", "nan", "x")),
     "LIST": ("", "nan", "-1", "1e9", "x", HUGE),
 }
+
+#: Nothing else is a number to whatever reads one, which asks for it in one place.
+NUMBERS = ("", "nan", "-1", "0", "1e9", "x", HUGE, "a\x1b[0m\u2028b")
 
 #: Where the work begins that takes more than a moment.
 BEGINS = (
@@ -54,7 +59,7 @@ CALLS: dict[str, tuple[dict[str, str], str]] = {
     "certify-language": ({"model": "model"}, "-n 3"),
     "check": ({"files": "model/config.json"}, ""),
     "reproduce": ({}, ""),
-    "judge": ({}, ""),
+    "judge": ({}, "--methods chance"),
     "text train": (
         {},
         "--data corpus --set training.steps=1 --set model.d_model=4 --objective clean",
@@ -110,9 +115,11 @@ def test_no_value_ends_in_a_traceback(
     monkeypatch.chdir(tmp_path)
     for work in BEGINS:
         monkeypatch.setattr(work, begin)
+    for kind, (_, file) in write._PAGES.items():  # where it goes is asked here, not what it says
+        monkeypatch.setitem(write._PAGES, kind, (lambda results: Html("page"), file))
     path, option = OPTIONS[name]
     arguments, small = CALLS[path]
-    for value in VALUES:
+    for value in NUMBERS if option.metavar in ("N", "S", "X") else VALUES:
         given = {**arguments, option.name: value}
         if option.param_type_name == "option":
             others = without(shlex.split(small), option)

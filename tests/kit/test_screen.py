@@ -19,6 +19,9 @@ from tl_dyck.kit.files import CorruptFileError
 from tl_dyck.kit.screen import busy, console, counted, progress_bar, share_bar, visible
 from tl_dyck.runs.spec import SweepError
 
+#: As they are; tests/conftest.py sets them so high that no other test sees such a line.
+SECONDS = screen._FIRST_AFTER, screen._LINE_EVERY
+
 
 @pytest.mark.parametrize("jupyter", [True, False])
 def test_a_notebook_shows_the_last_state_of_a_bar(jupyter, monkeypatch):
@@ -42,12 +45,12 @@ def test_a_bar_is_told_the_share_that_is_done(options, seen, capsys, monkeypatch
     assert said.count("━") == (20 if seen else 0)  # of 40; rich leaves the rest blank
 
 
-def test_a_log_gets_a_line_a_minute(capsys, monkeypatch, seconds_to_a_line):
+def test_a_log_gets_a_line_a_minute(capsys, monkeypatch):
     """One after two seconds, then one a minute, however often it is asked; then how it ended."""
     now = [7.0]
     for terminal, lines in ((False, range(2, 331, 60)), (True, ())):
-        monkeypatch.setattr(screen, "_FIRST_AFTER", seconds_to_a_line[0])
-        monkeypatch.setattr(screen, "_LINE_EVERY", seconds_to_a_line[1])
+        monkeypatch.setattr(screen, "_FIRST_AFTER", SECONDS[0])
+        monkeypatch.setattr(screen, "_LINE_EVERY", SECONDS[1])
         log = Console(
             file=io.StringIO(),
             force_terminal=terminal,

@@ -173,6 +173,7 @@ def test_who_does_not_hear_the_end_stops_the_workers():
     assert wait_for(lambda: not alive(first))
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_workers_are_stopped_while_the_pool_still_hands_out_work():
     """A thread of the pool's would die of it, now and then; that fails a test here."""
     for _ in range(5):

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -26,6 +27,7 @@ COPIED = ("tl_dyck", "hooks", "tests", "tools", "pyproject.toml")
 SECONDS = 600  # for the tests of one mutant; a mutant that never ends counts as killed
 
 
+@cache
 def load() -> list[dict[str, str]]:
     """The mutants: file, what stands there, what is put there, the tests that must fail."""
     found: list[dict[str, str]] = yaml.safe_load(

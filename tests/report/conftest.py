@@ -71,7 +71,7 @@ def evil_study(tiny_study: Study, tmp_path_factory: pytest.TempPathFactory) -> I
     tasks.unregister(EVIL_TASK)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")  # no longer: its loop of events would be in the way of others'
 def browser() -> Iterator[Any]:
     """The system's Chromium, headless."""
     playwright = pytest.importorskip(

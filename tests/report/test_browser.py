@@ -88,8 +88,8 @@ def test_hover_tells_what_a_cell_is_and_marks_it_in_every_seed(page, tiny_study)
 
 
 def test_names_of_lines_do_not_cover_each_other(visit):
-    for how in ((400, "dark"), (1000, "light")):
-        page = visit("tiny", *how).page
+    for how in ({"width": 390, "touch": True}, {"width": 1000}):
+        page = visit("tiny", **how).page
         boxes = [
             name.bounding_box()
             for name in page.locator("[data-plot=stack-0] .annotation-text").all()
@@ -132,13 +132,13 @@ def test_hover_over_a_plot(page):
 
 
 def test_a_map_opens_large_and_is_walked_by_keyboard(visit):
-    page = visit("tiny", 400, "dark").page
+    page = visit("tiny", 390, touch=True).page
     button = page.locator("button.open").nth(1)
     button.focus()
     page.keyboard.press("Enter")
     viewer, cell = page.locator("#viewer"), page.locator("#viewer-cell")
     assert viewer.is_visible()
-    assert viewer.bounding_box()["width"] <= 400
+    assert viewer.bounding_box()["width"] <= 390
     assert page.locator("#viewer-title").inner_text() == "gpt, layer 0, seed 1"
     assert "query “)” at position 16" in cell.inner_text()
     page.keyboard.press("ArrowUp")
@@ -190,9 +190,9 @@ def test_data_can_be_saved(page, tiny_study, tmp_path):
     assert saved["accuracy"].tolist() == tiny_study.models["accuracy"].tolist()
 
 
-@pytest.mark.parametrize(("how", "is_open"), [((400, "dark"), False), ((1000, "light"), True)])
+@pytest.mark.parametrize(("how", "is_open"), [({"width": 390, "touch": True}, False), ({}, True)])
 def test_contents_are_folded_where_there_is_little_room(visit, how, is_open):
-    page = visit("tiny", *how).page
+    page = visit("tiny", **how).page
     for expected in (is_open, not is_open):
         assert page.locator("#contents ol").is_visible() == expected
         page.locator("#contents summary").click()

@@ -279,12 +279,12 @@ run_sweep({sweep!r}, {str(folder)!r}, experiment=toys.slow, n_jobs=1, progress=F
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_kill_9(tmp_path):
-    """Writers killed at 12 random moments, and 12 pairs; ``tools/fuzz_sweep.py`` does hundreds."""
+    """Writers killed at 6 random moments, and 6 pairs; ``tools/fuzz_sweep.py`` does hundreds."""
 
     def storms() -> None:
         for writers in (1, 2):
-            how = {"kills": 12, "n_points": 3, "n_seeds": 30, "seed": writers}
+            how = {"kills": 6, "n_points": 3, "n_seeds": 30, "seed": writers}
             hit = toys.storm(tmp_path / f"storm-{writers}", writers=writers, **how)
-            assert hit > 2 * writers, hit  # 90 runs of 5 ms are not done in the 50 ms before a kill
+            assert hit > writers, hit  # 90 runs of 5 ms are not done in the 50 ms before a kill
 
     assert os.waitpid(toys.in_child(storms), 0)[1] == 0

@@ -63,8 +63,9 @@ def study(folder: Path, seeds: tuple[int, ...] = (0, 1), **how: Any) -> Any:
         n_accuracy=10, n_long=2, n_strings=10, n_certified=1, n_inserted=1, decided_length=4
     )
     config = StudyConfig(
-        families=("minimal-onehot",), seeds=seeds, training=TRAINING, measurement=measurement
-    )
+        families=("minimal-onehot",), seeds=seeds, training=TRAINING, measurement=measurement,
+        n_bootstrap=5,
+    )  # fmt: skip
     found = run_study(config, folder, **how)
     return found.models.drop(columns="seconds")
 

@@ -27,7 +27,12 @@ def announced(**asked: str) -> Any:
             places.append((place, os.stat(place or ".").st_mtime_ns))
         except OSError:  # a path may name what is not there
             continue
-    return _read(tuple(places)).select(**asked)
+    return _chosen(tuple(places), **asked)
+
+
+@lru_cache(maxsize=1024)  # more than there are names: to choose is to look at all of them
+def _chosen(places: tuple[tuple[str, int], ...], **asked: str) -> Any:
+    return _read(places).select(**asked)
 
 
 @lru_cache(maxsize=1)  # the path changes seldom
