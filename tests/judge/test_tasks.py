@@ -242,7 +242,10 @@ def both_pairs(name: str, n_layers: int) -> tuple[Any, list[tuple[Any, Any]]]:
 
 @pytest.mark.parametrize(
     ("name", "n_layers"),
-    [("largest", 1), ("sign", 2), ("modular", 1), ("copy", 2), (BRACKETS, 1)],
+    [
+        *(("largest", 1), ("sign", 2), ("copy", 1), (BRACKETS, 1)),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("modular", 1), ("copy", 2))),
+    ],
 )
 def test_what_is_hidden_changes_no_logit_and_no_fact_and_gives_every_head_a_direct_path(
     name: str, n_layers: int
