@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from joblib.externals import loky
 
 from tests.judge.methods.table import OWN
 from tl_dyck.judge import Suite, judge_methods, methods, register_method
 from tl_dyck.judge.code import code_digest
+from tl_dyck.kit import workers
 from tl_dyck.kit.arguments import checked
 
 TINY = Suite(name="tiny", first_seed=0, sizes={"uniform": 1})
@@ -173,13 +175,14 @@ def test_what_the_first_call_of_a_function_reads_is_no_code() -> None:
 
 SCRIPT = """
 import os
-from tl_dyck.judge import methods
-from tl_dyck.judge.code import code_digest
 
 FACTOR = {"one": 1.0, "two": {"of", "some", "order"}}
 
 def made(value, path):
     def method(case, questions):
+        from tl_dyck.judge import methods
+        from tl_dyck.judge.code import code_digest
+
         with open(path, "a") as log:
             log.write(f"{os.getpid()} {case.name} {code_digest(methods.get('mine'))}\\n")
         return [value * FACTOR["one"]] * len(questions)
@@ -192,6 +195,9 @@ def test_workers_judge_what_a_script_registers_and_know_it_again(
 ) -> None:
     """In workers, which have not read the script, sets have an order of their own."""
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    pool = loky.ProcessPoolExecutor  # of one process, which takes seconds to import all
+    monkeypatch.setattr(loky, "ProcessPoolExecutor", lambda size, **how: pool(1, **how))
+    monkeypatch.setattr(workers, "_idle", pools := {})
     monkeypatch.setattr(methods, "_entries", dict(methods._entries))
     names, log = {"__name__": "__main__"}, tmp_path / "log"
     exec(compile(SCRIPT, "<script>", "exec"), names)
@@ -209,3 +215,5 @@ def test_workers_judge_what_a_script_registers_and_know_it_again(
     assert {*digests} == {digest}
     judge_methods(suite, tmp_path / "judged", both, n_jobs=2, progress=False)
     assert log.read_text() == asked  # nothing was asked again
+    for each in pools.values():
+        each.shutdown(wait=True, kill_workers=True)
