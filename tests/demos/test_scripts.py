@@ -28,7 +28,7 @@ from tl_dyck_papers.adders import low_rank
 needs_bridge = pytest.mark.skipif(MAJOR < 4, reason="TransformerLens 3 has no native bridges")
 
 DEMOS = Path(__file__).parents[2] / "demos"
-SHORT = TrainConfig(steps=20, min_steps=0, target=None)
+SHORT = TrainConfig(steps=20, min_steps=0, target=None, check_every=20, check_size=20)
 
 pytestmark = [
     pytest.mark.global_rng,  # a HookedTransformer seeds it

@@ -61,7 +61,7 @@ SMALLER = {
     '("uniform", seed) for seed in range(4)': '("uniform", seed) for seed in range(1)',
     '("balanced", seed) for seed in range(6)': '("balanced", 1)',
     "n_trials=3": "n_trials=1",
-    '("uniform", "stack", "balanced") for seed in range(2)': '("balanced",) for seed in range(1)',
+    '("uniform", "stack", "balanced") for seed in range(2)': '("balanced",) for seed in (0,)',
     'task, 60, "allowed"': 'task, 9, "allowed"',
     "n=200, long=True": "n=20, long=True",
     '"n_long": 10, "n_strings": 50}': '"n_long": 2, "n_strings": 5, "n_certified": 0}',

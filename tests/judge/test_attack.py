@@ -58,7 +58,7 @@ def ticks() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def drawn() -> tuple[list[Shown], list[Shown]]:
-    return cases(0, 30), cases(1000, 30)
+    return cases(0, 24), cases(1000, 24)
 
 
 def answers(facts: list[Fact]) -> list[bool]:
