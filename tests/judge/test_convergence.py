@@ -286,10 +286,9 @@ def test_integrated_gradients_add_up_or_say_nothing(reader: str, seed: int) -> N
             assert reader == "step" or error < 1
 
 
-@pytest.mark.parametrize("seed", [0, 4])
-def test_each_bracket_of_what_is_said_to_be_converged_is(seed: int) -> None:
+def test_each_bracket_of_what_is_said_to_be_converged_is() -> None:
     """Beside 1,000 midpoints, to 1.3 %. By their sum alone, brackets were off by 2 % here."""
-    case, facts = make_case("balanced", seed)
+    case, facts = make_case("balanced", 0)
     asked = {fact.question.target[0] for fact in facts if fact.question.kind == "token"}
     tokens = torch.tensor(sorted(asked))
     answers = case.task.language.right_bracket(tokens)[:, -1]
