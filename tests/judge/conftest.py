@@ -19,8 +19,9 @@ from tl_dyck.judge.suites import SUITES
 from tl_dyck.kit.files import sha256, write_bytes
 
 #: Seeds of which trained models come with the package, as `make_case` gives them here: the first
-#: one, and one of which some of four heads carry something, and not all.
-SHIPPED, FOUR_HEADS = SUITES["quick"].first_seed, SUITES["quick"].first_seed + 14
+#: one, and one of which some of four heads carry something, and not all; some circuits of it are
+#: more faithful than the whole, 1.14, and others less than none, −0.16.
+SHIPPED, FOUR_HEADS = SUITES["quick"].first_seed, SUITES["quick"].first_seed + 65
 Facts = dict[tuple[str, int], tuple[Fact, ...]]  # by kind and seed
 
 _make = cases._make_once.__wrapped__
