@@ -58,9 +58,9 @@ def test_myopic(capsys: pytest.CaptureFixture[str]) -> None:
         "myopic.ipynb",
         capsys,
         {
-            "range(100)": "range(8)",
+            "range(100)": "range(4)",
             "n=50": "n=8",
-            "sample(1, 2000": "sample(1, 500",
+            "sample(1, 2000": "sample(1, 200",
             "epsilon=4,": "epsilon=4.0,",
         },
     )
@@ -96,8 +96,8 @@ def test_which_heads_matter(
     monkeypatch.chdir(tmp_path)
     smaller = {
         "TrainConfig(steps=300)": "TrainConfig(steps=10)",
-        "n=100, finetune": "n=10, finetune",
-        "task.sample(200": "task.sample(50",
+        "n=100, finetune": "n=4, finetune",
+        "task.sample(200": "task.sample(20",
         "(0.01, 0.04, 0.16), steps=40": "(0.1, 0.8), steps=10, gate_learning_rate=0.6",
     }
     _, decoy, frozen, path, tables, answers = execute("which_heads_matter.ipynb", capsys, smaller)
@@ -160,7 +160,7 @@ def test_balance_and_length(
     _, table, plain, regularised, piling = execute(
         "balance_and_length.ipynb",
         capsys,
-        {"n=300": "n=100", "n=60, long": "n=20, long", "=250": "=100"},
+        {"n=300": "n=100", "n=60, long": "n=8, long", "=250": "=100"},
     )
     *trained, balanced = numbers(table)
     betas = [row[0] for row in trained]

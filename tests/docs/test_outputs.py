@@ -59,9 +59,12 @@ SMALLER = {
     "drift_weight=0.03, target=None": "drift_weight=0.03, target=None, steps=40",
     "task, 60))  # decides": "task, 8))  # decides",
     '("uniform", seed) for seed in range(4)': '("uniform", seed) for seed in range(1)',
-    '("balanced", seed) for seed in range(6)': '("balanced", 4)',
+    '("balanced", seed) for seed in range(6)': '("balanced", 1)',
     "n_trials=3": "n_trials=1",
-    "for seed in range(2)]\ncases": "for seed in range(1)]\ncases",
+    '("uniform", "stack", "balanced") for seed in range(2)': '("balanced",) for seed in (0,)',
+    'task, 60, "allowed"': 'task, 9, "allowed"',
+    "n=200, long=True": "n=20, long=True",
+    '"n_long": 10, "n_strings": 50}': '"n_long": 2, "n_strings": 5, "n_certified": 0}',
 }
 LONG = [page for page in PAGES if any(each in page.read_text("utf-8") for each in SMALLER)]
 OTHER_NUMBERS, OTHER_WEIGHTS, RUN_BY = "<!-- other CPUs", "<!-- other weights", "<!-- run by "

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.judge import attack
 from tests.judge.attack import VIEWS, attacked, rows_of, too_good
 from tl_dyck.judge import Case, Fact, Question, make_case
 
@@ -38,17 +39,26 @@ def cases(first: int, n: int) -> list[Shown]:
 
 @pytest.fixture(scope="module", autouse=True)
 def ticks() -> Iterator[None]:
-    """How long a pass takes is noise, and on every machine the same: learners look at it, too."""
+    """How long a pass takes is noise, and on every machine the same: learners look at it, too.
+
+    Of trees there are few: so little is told apart by them.
+    """
     random = np.random.default_rng(0)
     now = SimpleNamespace(perf_counter=lambda: float(random.random()))
+    fewer = {"boosting": {"max_iter": 30}, "forest": {"n_estimators": 40}, "logistic": {}}
+    learners = {
+        name: lambda make=make, few=fewer[name]: make().set_params(**few)
+        for name, make in attack.LEARNERS.items()
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.judge.visible.time", now)
+        patch.setattr(attack, "LEARNERS", learners)
         yield
 
 
 @pytest.fixture(scope="module")
 def drawn() -> tuple[list[Shown], list[Shown]]:
-    return cases(0, 30), cases(1000, 30)
+    return cases(0, 24), cases(1000, 24)
 
 
 def answers(facts: list[Fact]) -> list[bool]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.judge.conftest import FOUR_HEADS
 from tests.judge.test_recount import Recount, margins
 from tl_dyck.judge import make_case
 from tl_dyck.judge.cases import sealed_case
@@ -72,7 +73,9 @@ def test_what_a_circuit_does_is_as_counted_by_hand(layers: int, zeros: bool) -> 
     assert len(differ) > 1, "nothing to tell apart"
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("balanced", 3), ("trained", 0), ("backup", 0)])
+@pytest.mark.parametrize(
+    ("kind", "seed"), [("balanced", 3), ("trained", FOUR_HEADS), ("backup", 0)]
+)
 def test_the_heads_that_carry_are_those_that_were_enumerated(kind: str, seed: int) -> None:
     case = sealed_case(kind, seed).copy()
     world = Enumeration(case.model, case.task.language, case.length, case.task.distribution)
@@ -87,7 +90,7 @@ def test_the_heads_that_carry_are_those_that_were_enumerated(kind: str, seed: in
 
 
 def test_areas_over_every_order_and_every_subset() -> None:
-    case, _ = make_case("trained", 0)
+    case, _ = make_case("trained", FOUR_HEADS)
     before = case.model(case.tokens)
     circuits = Circuits(case)
     heads, carries = circuits.heads, circuits.carry()
@@ -131,7 +134,7 @@ def test_circuits_that_are_none() -> None:
 
 
 def test_greedy_takes_the_best_head_each_time() -> None:
-    case, _ = make_case("trained", 0)
+    case, _ = make_case("trained", FOUR_HEADS)
     circuits = Circuits(case)
     path = circuits.greedy(lambda found: -found.kept)
     assert [len(circuit) for circuit in path] == list(range(len(circuits.heads) + 1))

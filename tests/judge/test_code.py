@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import functools
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from joblib.externals import loky
 
 from tests.judge.methods.table import OWN
-from tests.patience import PATIENCE
 from tl_dyck.judge import Suite, judge_methods, methods, register_method
 from tl_dyck.judge.code import code_digest
+from tl_dyck.kit import workers
 from tl_dyck.kit.arguments import checked
 
-ROOT = Path(__file__).resolve().parents[2]
 TINY = Suite(name="tiny", first_seed=0, sizes={"uniform": 1})
 
 
@@ -29,9 +28,14 @@ def nobody_has_mine() -> Iterator[None]:
     methods.unregister("mine")
 
 
+def registered(method: Any) -> Any:
+    register_method("mine", replace=True)(method)
+    return methods.get("mine")
+
+
 def scored(folder: Path, method: Any) -> float:
     """What stands in the table of a folder for one method, registered under one name."""
-    register_method("mine", replace=True)(method)
+    registered(method)
     done = judge_methods(TINY, folder, ["mine"], n_jobs=1, progress=False)
     (score,) = set(done.answers.set_index("method").loc[["mine"], "score"])
     return float(score)
@@ -122,8 +126,14 @@ CHANGES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changed_code_is_scored_anew_and_the_same_code_is_not(change: str, tmp_path: Path) -> None:
-    before, after = CHANGES[change]
+def test_changed_code_has_another_digest_and_the_same_code_has_not(change: str) -> None:
+    made = CHANGES[change]
+    before, again, after = (code_digest(registered(made[at]())) for at in (0, 0, 1))
+    assert before == again != after
+
+
+def test_another_digest_is_scored_anew_and_the_same_is_not(tmp_path: Path) -> None:
+    before, after = CHANGES["helper"]
     first = scored(tmp_path, before())
     files = {path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/answers.parquet")}
     assert scored(tmp_path, before()) == first
@@ -164,49 +174,46 @@ def test_what_the_first_call_of_a_function_reads_is_no_code() -> None:
 
 
 SCRIPT = """
-import os, sys
-from tl_dyck.judge import Suite, judge_methods, methods, register_method
-from tl_dyck.judge.code import code_digest
+import os
 
-SUITE = Suite(name="tiny", first_seed=0, sizes={"uniform": 2})
 FACTOR = {"one": 1.0, "two": {"of", "some", "order"}}
 
-
-def made(value):
+def made(value, path):
     def method(case, questions):
-        with open(sys.argv[2], "a") as log:
+        from tl_dyck.judge import methods
+        from tl_dyck.judge.code import code_digest
+
+        with open(path, "a") as log:
             log.write(f"{os.getpid()} {case.name} {code_digest(methods.get('mine'))}\\n")
         return [value * FACTOR["one"]] * len(questions)
     return method
-
-
-if __name__ == "__main__":
-    register_method("mine")(made(4.0))
-    register_method("zero-ablation", replace=True)(lambda case, questions: [5.0] * len(questions))
-    how = {"n_jobs": 2, "progress": False}
-    done = judge_methods(SUITE, sys.argv[1], ["mine", "zero-ablation"], **how)
-    scores = done.answers.groupby("method")["score"].unique()
-    assert [list(scores[name]) for name in ("mine", "zero-ablation")] == [[4.0], [5.0]], scores
-    assert done.sizes[0] == 2
-    asked = open(sys.argv[2]).read()
-    assert f"{os.getpid()} " not in asked
-    assert {line.split()[2] for line in asked.splitlines()} == {code_digest(methods.get("mine"))}
-    again = judge_methods(SUITE, sys.argv[1], ["mine", "zero-ablation"], **how)
-    assert open(sys.argv[2]).read() == asked  # nothing was asked again
 """
 
 
-def test_workers_judge_what_a_script_registers_and_know_it_again(tmp_path: Path) -> None:
-    """In every process sets have an order of their own."""
-    file, log = tmp_path / "script.py", tmp_path / "log"
-    file.write_text(SCRIPT)
-    paths = [str(ROOT), str(ROOT / "hooks"), os.environ.get("PYTHONPATH", "")]
-    path = os.pathsep.join(filter(None, paths))
-    environment = {**os.environ, "PYTHONPATH": path}
-    environment.pop("PYTHONHASHSEED", None)
-    command = [sys.executable, file, tmp_path / "judged", log]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, timeout=PATIENCE
-    )
-    assert done.returncode == 0, done.stderr
-    assert len({line.split()[1] for line in log.read_text().splitlines()}) == 2
+def test_workers_judge_what_a_script_registers_and_know_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In workers, which have not read the script, sets have an order of their own."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    pool = loky.ProcessPoolExecutor  # of one process, which takes seconds to import all
+    monkeypatch.setattr(loky, "ProcessPoolExecutor", lambda size, **how: pool(1, **how))
+    monkeypatch.setattr(workers, "_idle", pools := {})
+    monkeypatch.setattr(methods, "_entries", dict(methods._entries))
+    names, log = {"__name__": "__main__"}, tmp_path / "log"
+    exec(compile(SCRIPT, "<script>", "exec"), names)
+    made: Any = names["made"]
+    digest = code_digest(registered(made(4.0, str(log))))
+    register_method("zero-ablation", replace=True)(lambda case, questions: [5.0] * len(questions))
+    both, suite = ["mine", "zero-ablation"], replace(TINY, sizes={"uniform": 2})
+    done = judge_methods(suite, tmp_path / "judged", both, n_jobs=2, progress=False)
+    scores = done.answers.groupby("method")["score"].unique()
+    assert [list(scores[name]) for name in both] == [[4.0], [5.0]]
+    asked = log.read_text()
+    processes, cases, digests = zip(*(line.split() for line in asked.splitlines()), strict=True)
+    assert str(os.getpid()) not in processes
+    assert len({*cases}) == done.sizes[0] == 2
+    assert {*digests} == {digest}
+    judge_methods(suite, tmp_path / "judged", both, n_jobs=2, progress=False)
+    assert log.read_text() == asked  # nothing was asked again
+    for each in pools.values():
+        each.shutdown(wait=True, kill_workers=True)

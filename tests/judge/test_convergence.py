@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import math
 import re
 from pathlib import Path
@@ -260,13 +259,12 @@ def test_what_has_not_converged_is_no_answer() -> None:
     assert (table["error"] == 0).all()
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("reader", ["linear", "step"])
+@pytest.mark.parametrize(("reader", "seed"), [("linear", 0), ("step", 0), ("step", 1)])
 def test_integrated_gradients_add_up_or_say_nothing(reader: str, seed: int) -> None:
     """To the change from embeddings of zeros, which is run in numpy; behind step readers too."""
     case, _ = make_case("balanced", seed, reader=reader, n_layers=1, n_heads=2)
     ends = (case.task.language.right_bracket(case.tokens) >= 0).int().cumsum(1).argmax(1)
-    rows = [tuple(case.tokens[row, : ends[row] + 1].tolist()) for row in range(6)]
+    rows = [tuple(case.tokens[row, : ends[row] + 1].tolist()) for row in range(3)]
     asked = [Question("token", (prefix, 1)) for prefix in dict.fromkeys(rows) if len(prefix) > 2]
     scores = methods.get("integrated-gradients")(case, asked)
     assert isinstance(scores, WithError)
@@ -288,10 +286,9 @@ def test_integrated_gradients_add_up_or_say_nothing(reader: str, seed: int) -> N
             assert reader == "step" or error < 1
 
 
-@pytest.mark.parametrize("seed", [0, 4])
-def test_each_bracket_of_what_is_said_to_be_converged_is(seed: int) -> None:
+def test_each_bracket_of_what_is_said_to_be_converged_is() -> None:
     """Beside 1,000 midpoints, to 1.3 %. By their sum alone, brackets were off by 2 % here."""
-    case, facts = make_case("balanced", seed)
+    case, facts = make_case("balanced", 0)
     asked = {fact.question.target[0] for fact in facts if fact.question.kind == "token"}
     tokens = torch.tensor(sorted(asked))
     answers = case.task.language.right_bracket(tokens)[:, -1]
@@ -324,8 +321,8 @@ def _parts(case: Case, prefix: tuple[int, ...], steps: int) -> Tensor:
 def test_edges_of_a_step_reader_are_not_said_to_be_nothing() -> None:
     """Five midpoints see slopes of zero, and so do ten: half against double would be blind."""
     blind = 0
-    for seed, reader in itertools.product(range(2), ("step", "linear")):
-        case, facts = make_case("built-edges", 4 * seed, reader=reader)
+    for reader in ("step", "linear"):
+        case, facts = make_case("built-edges", 0, reader=reader)
         scores = methods.get("edge-integrated-gradients")(case, [fact.question for fact in facts])
         assert isinstance(scores, WithError)
         said = [score + 0.1 for score in scores.values]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.judge.conftest import SHIPPED
 from tests.judge.methods.cases import network
 from tests.judge.methods.edges import change, read_by_one
 from tests.judge.methods.heads import logit_differences, other_rows, right_of, rights, run
@@ -84,7 +85,7 @@ def test_every_edge_is_as_in_a_pass_of_our_own(block: str) -> None:
 
 def test_all_of_a_first_layers_input_is_what_its_head_puts_out() -> None:
     """So that an edge from the embedding carries if and only if its head does."""
-    case, _ = make_case("trained", 0)
+    case, _ = make_case("trained", SHIPPED)
     of = {
         fact.question.target[1]: fact
         for fact in edge_facts(enumerated(case))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import pytest
 import torch
 from scipy.stats import binomtest
 
+from tests.judge.conftest import SHIPPED, Facts
 from tests.judge.methods.cases import judged, network
 from tests.judge.methods.network import right_brackets
 from tests.judge.test_recount import Recount
@@ -16,9 +18,7 @@ from tl_dyck import certify_language
 from tl_dyck.ablation.replay import Replay
 from tl_dyck.judge import cases, make_case
 from tl_dyck.judge.facts import answers_alike, rivals
-from tl_dyck.judge.public import shipped
-from tl_dyck.judge.suites import SUITES
-from tl_dyck_hooks.cases import built
+from tl_dyck_hooks.cases import built, pose
 
 #: Of which nothing is asked but of whole models.
 AT_LENGTH = ("stack", "same")
@@ -90,7 +90,7 @@ def test_what_is_asked_of_brackets_is_not_what_the_string_says() -> None:
     [
         *[("uniform", 3, {}), ("balanced", 8, {}), ("backup", 9, {}), ("alone", 0, {})],
         *[("alone", 5, {}), ("alone", 6, {}), ("stack", 0, {"drift": 0.0, "reader": "linear"})],
-        ("trained", 0, {}),
+        ("trained", SHIPPED, {}),
         pytest.param("trained", 1, {}, marks=pytest.mark.slow),
     ],
 )
@@ -121,35 +121,36 @@ def test_what_is_said_of_long_strings(kind: str, seed: int, given: dict[str, Any
         assert (wrong == 0) == fact.answer, fact
 
 
-@pytest.mark.parametrize("kind", ["uniform", "balanced", "backup"])
-def test_at_length_nothing_tells_but_what_is_left_over(kind: str) -> None:
+def test_at_length_nothing_tells_but_what_is_left_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is asked about has a twin that differs in that alone, of which the other is true."""
-    asked = 0
-    for seed in range(10):
-        facts = [fact for fact in make_case(kind, seed)[1] if fact.question.kind in AT_LENGTH]
+    nothing = pose.Kind(lambda world, _: [], lambda facts, _: [])  # of heads and brackets
+    monkeypatch.setattr(built, "about_heads", lambda mirror: nothing)
+    monkeypatch.setattr(built, "TOKENS", nothing)
+    asked: set[str | bool] = set()
+    for kind, seed in itertools.product(("uniform", "balanced", "backup"), range(10)):
+        _, facts = built.construct_case(kind, seed, {})
         assert len(facts) <= 1  # of both, either would say something of the other
         for fact in facts:
             if fact.question.kind == "stack":
-                _, twins = make_case(kind, seed, drift=0.03 if fact.answer else 0.0)
+                drift = 0.03 if fact.answer else 0.0
+                _, twins = built.construct_case(kind, seed, {"drift": drift})
                 (twin,) = (each for each in twins if each.question.kind == "stack")
                 assert twin.answer != fact.answer
-            asked += 1
-    assert asked
+            asked |= {kind, fact.question.kind, fact.answer}
+    assert asked == {"uniform", "balanced", "backup", *AT_LENGTH, False, True}
 
 
-@pytest.mark.parametrize("question", AT_LENGTH)
-def test_at_length_a_yes_of_the_public_suite_is_as_likely_as_a_no(question: str) -> None:
-    file = shipped(SUITES["quick"])
-    assert file is not None
-    answers = [
-        fact.answer
-        for kind, seed in file.suite.cases()
-        if kind in built.CONSTRUCTED
-        for fact in file.sealed(kind, seed).facts
-        if fact.question.kind == question
-    ]
-    assert len(answers) > 60
-    assert binomtest(sum(answers), len(answers)).pvalue > 0.05
+def test_at_length_a_yes_of_the_public_suite_is_as_likely_as_a_no(shipped_facts: Facts) -> None:
+    for question in AT_LENGTH:
+        answers = [
+            fact.answer
+            for (kind, _), facts in shipped_facts.items()
+            if kind in built.CONSTRUCTED
+            for fact in facts
+            if fact.question.kind == question
+        ]
+        assert len(answers) > 60
+        assert binomtest(sum(answers), len(answers)).pvalue > 0.05
 
 
 @pytest.mark.parametrize("kind", ["uniform", "alone"])

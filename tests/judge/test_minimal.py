@@ -103,8 +103,13 @@ def subsets(heads: Sequence[Head]) -> list[tuple[Head, ...]]:
     return [c for size in range(len(heads) + 1) for c in itertools.combinations(heads, size)]
 
 
-@pytest.mark.parametrize("instead", ["mean", "zero", "exchanged"])
-@pytest.mark.parametrize(("seed", "claim"), [(0, "agree"), (1, "agree"), (2, "any_token")])
+@pytest.mark.parametrize(
+    ("seed", "claim", "instead"),
+    [
+        *((0, "agree", "mean"), (1, "agree", "zero"), (1, "agree", "exchanged")),
+        *((2, "any_token", "mean"), (2, "any_token", "exchanged")),
+    ],
+)
 def test_every_subset_is_as_faithful_as_by_hand(seed: int, claim: str, instead: str) -> None:
     task = load_task("dyck-2-4")
     model = random_model(seed, task)

@@ -29,25 +29,9 @@ SALT = "9e107d9d372bb6826bd81d3542a419d6"
 def test_a_salt_is_hard_to_guess_or_refused(tmp_path: Path) -> None:
     """Not by its name, a few letters, or by trying out 32 bits."""
     quick = SUITES["quick"]
-    short = (
-        "",
-        " ",
-        "\t\n",
-        "salt",
-        " " * 40,
-        "password",
-        "Tr0ub4dor&3",
-        "0123456789abcdef",
-        "9" * 99,
-    )
-    for salt in (
-        *short,
-        "correct horse",
-        "abc" * 99,
-        "password" * 9,
-        "01" * 32 + "1" * 32,
-        SALT[1:],
-    ):
+    short = ("", " ", "\t\n", "salt", "password", "Tr0ub4dor&3", "correct horse", SALT[1:])
+    repeated = (" " * 40, "9" * 99, "abc" * 99, "password" * 9, "01" * 32 + "1" * 32)
+    for salt in (*short, "0123456789abcdef", *repeated):
         with pytest.raises(WrongValueError, match=r"of \d+ characters .* at most \d+ bits"):
             quick.with_salt(salt)
     for salt in (SALT.upper(), str(3**81), f"{3**81:b}", "".join(map(chr, range(33, 53)))):
@@ -93,15 +77,8 @@ def test_questions_stand_in_an_order_that_says_nothing() -> None:
         seen.append((case.name, [(each.kind, each.target) for each in questions], case))
         return [0.0] * len(questions)
 
-    suite = [
-        ("stack", 1),
-        ("alone", 0),
-        ("backup", 4),
-        ("twins", 0),
-        ("levels", 0),
-        ("built-edges", 0),
-    ]
-    for kind, seed in (*suite, ("features", 0)):
+    suite = dict.fromkeys(("alone", "twins", "levels", "built-edges", "features"), 0)
+    for kind, seed in {"stack": 1, "backup": 4, **suite}.items():
         sealed = sealed_case(kind, seed)
         turned = SealedCase(kind, seed, sealed.copy(), sealed.facts[::-1])
         assert turned.facts == sealed.facts

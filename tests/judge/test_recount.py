@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.judge.conftest import FOUR_HEADS, SHIPPED
 from tests.judge.methods.network import Network, exchanged, right_brackets, strings
 from tl_dyck.judge import make_case
 
 Array = np.ndarray
 KINDS = ("uniform", "balanced", "stack", "backup")
 #: Kinds and seeds, of which all enumerated answers are counted: a part of each kind, and more.
-FEW = [*((kind, 1) for kind in KINDS), ("trained", 0), ("hidden", 1), ("alone", 0)]
+FEW = [
+    *((kind, 1) for kind in KINDS), ("alone", 0), ("hidden", SHIPPED),
+    ("trained", SHIPPED), ("trained", FOUR_HEADS),
+]  # fmt: skip
 MORE = [
     *((kind, seed) for kind in KINDS for seed in range(2, 10)),
     *((kind, seed) for kind in ("trained", "hidden") for seed in range(2, 6)),

@@ -19,6 +19,7 @@ import torch
 from scipy import stats
 from typer.testing import CliRunner
 
+from tests.judge.conftest import SHIPPED
 from tests.judge.methods.cases import TWO_LAYERS
 from tl_dyck.cli.entry import app
 from tl_dyck.intervals import mean
@@ -221,7 +222,7 @@ def test_a_method_sees_neither_kind_nor_seed() -> None:
         seen.append(case)
         return [0.0] * len(questions)
 
-    judge(curious, [("balanced", 1), ("trained", 0)])
+    judge(curious, [("balanced", 1), ("trained", SHIPPED)])
     assert len({case.name for case in seen}) == 2
     for case in seen:
         assert {"kind", "seed"}.isdisjoint(vars(case))

@@ -9,8 +9,8 @@ margin that is neither clearly positive nor zero up to rounding, nothing is said
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, lru_cache, partial
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
 from typing import Any, final
 
 import torch
@@ -147,12 +147,15 @@ class World:
         weight = self.there.double() * self._weight
         return torch.einsum("np,np...->...", weight, found)[None] / weight.sum()
 
-    def breaks(self, question: Question, logits: Float[Tensor, "n pos d_vocab"]) -> Fact | None:
+    def breaks(
+        self, question: Question, logits: Float[Tensor, "n pos d_vocab"], *, sizes: bool = True
+    ) -> Fact | None:
         """The answer of a question that asks whether an intervention breaks the model.
 
         Args:
             question: what is asked.
             logits: on `tokens`, under the intervention.
+            sizes: whether the fact has its sizes, or none.
 
         Returns:
             The fact; None if it hangs on a margin that is too small to be told from a tie.
@@ -160,32 +163,37 @@ class World:
         wrong = lost(self.margins(logits), self.intact)
         if wrong is None:
             return None
-        sizes = self.sizes(logits)
-        return Fact(question, bool(wrong.any()), "enumerated", self.share(wrong), sizes)
+        found = self.sizes(logits) if sizes else {}
+        return Fact(question, bool(wrong.any()), "enumerated", self.share(wrong), found)
 
     def sizes(self, logits: Float[Tensor, "n pos d_vocab"]) -> dict[str, float]:
         """How far an intervention moves means over what is asked for, see `Fact.sizes`."""
         if self.threshold is not None or len(self.choices) < 2:
             return {}  # there is no other answer
 
-        def moved(means: Callable[[Tensor, Tensor], Tensor]) -> float:
-            before, after = (means(each, self.right) for each in (self.logits, logits))
-            return abs(self.share(after - before))
-
-        difference = moved(partial(logit_difference, self.choices))
+        difference, nats = (
+            abs(self.share(after - before))
+            for before, after in zip(self._said, self._says(logits), strict=True)
+        )
         # a model may not tell a string from its partner
         share = {"of the difference": difference / self._whole} if self._whole else {}
-        return {"logits": difference, **share, "nats": moved(log_probability)}
+        return {"logits": difference, **share, "nats": nats}
+
+    def _says(self, logits: Float[Tensor, "n pos d_vocab"]) -> tuple[Tensor, Tensor]:
+        """``[n, pos]`` each: logit difference and log-probability of what is asked for."""
+        difference = logit_difference(self.choices, logits, self.right)
+        return difference, log_probability(logits, self.right)
+
+    @cached_property
+    def _said(self) -> tuple[Tensor, Tensor]:
+        return self._says(self.logits)
 
     @cached_property
     def _whole(self) -> float:
         """How far the mean logit difference moves on the strings that are partners."""
         with torch.no_grad():
             other = self.model(self.partners)
-        before, after = (
-            self.share(logit_difference(self.choices, each, self.right))
-            for each in (self.logits, other)
-        )
+        before, after = (self.share(each) for each in (self._said[0], self._says(other)[0]))
         return abs(before - after)
 
 
@@ -252,9 +260,10 @@ class Enumeration(World):
         return torch.where(self.asked, least, torch.inf)
 
 
-def head_facts(world: World) -> list[Fact]:
-    """Of every head, "needed", "carries" and "pattern", by enumeration."""
-    facts = (world.breaks(*each) for each in changed_heads(world, ("needed", "carries", "pattern")))
+def head_facts(world: World, *, sizes: bool = True) -> list[Fact]:
+    """Of every head, "needed", "carries" and "pattern", by enumeration; if asked, with sizes."""
+    changed = changed_heads(world, ("needed", "carries", "pattern"))
+    facts = (world.breaks(*each, sizes=sizes) for each in changed)
     return [fact for fact in facts if fact is not None]
 
 
@@ -314,16 +323,16 @@ def token_facts(world: Enumeration, rows: Sequence[int]) -> list[Fact]:
         rows: indices of `world.tokens` that the model closes right.
     """
     facts = []
-    places = rivals(world.language, world.tokens[list(rows)])
-    for row, place in places.nonzero().tolist():
-        tokens = world.tokens[rows[row]]
-        last = torch.tensor([len(tokens) - 1])
-        hidden = key_of_one(last, torch.tensor([place]), len(tokens))
-        hooks = hide_keys(hidden, range(world.model.cfg.n_layers))
-        margin = margins(run(world.model, tokens[None], hooks), world.right[rows[row]][None])[0, -1]
+    at = torch.tensor(rows, dtype=torch.long)
+    row, place = rivals(world.language, world.tokens[at]).nonzero().T
+    tokens, length = world.tokens[at[row]], world.tokens.shape[1]
+    hidden = key_of_one(torch.full_like(place, length - 1), place, length)
+    hooks = hide_keys(hidden, range(world.model.cfg.n_layers))
+    found = margins(run(world.model, tokens, hooks), world.right[at[row]])[:, -1]
+    for string, key, margin in zip(tokens.tolist(), place.tolist(), found.tolist(), strict=True):
         if abs(margin) <= TIE or abs(margin) >= UNCLEAR:
-            question = Question("token", (tuple(tokens.tolist()), place))
-            facts.append(Fact(question, bool(margin <= TIE), "enumerated"))
+            question = Question("token", (tuple(string), key))
+            facts.append(Fact(question, margin <= TIE, "enumerated"))
     return facts
 
 

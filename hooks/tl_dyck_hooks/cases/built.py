@@ -168,10 +168,13 @@ def _ask_at_length(
     that are right if nothing is left over, and wrong at length if something is. One of both is
     asked, for that the other is would say something, and thinned until a yes is as likely as a no.
     """
-    here, there = (_at_length(kind, each, built.task, drawn) for each in (built.drawn, built.other))
+    asked = choose(built.generator, ("stack", "same")) if drawn else "both"
+    here = _at_length(kind, built.drawn, built.task, drawn)
+    there = None
+    if here is not None and asked != "stack":
+        there = _at_length(kind, built.other, built.task, drawn)
     found = [*about_stack(here), *about_same(here, there)]
     if drawn:
-        asked = choose(built.generator, ("stack", "same"))
         found = [fact for fact in found if fact.question.kind == asked]
         mine, exact = exact_share(kind), _DRIFTS.count(0.0) / len(_DRIFTS)
         yes = {"stack": mine, "same": mine * exact}[asked]

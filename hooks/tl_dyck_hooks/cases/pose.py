@@ -95,7 +95,9 @@ def about_heads(mirror: World, neither: float = NEITHER) -> Kind:
     """Of heads, see `thin_by_mirror`."""
     return Kind(
         lambda world, _: head_facts(world),
-        lambda facts, generator: thin_by_mirror(facts, head_facts(mirror), generator, neither),
+        lambda facts, generator: thin_by_mirror(
+            facts, head_facts(mirror, sizes=False), generator, neither
+        ),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
@@ -51,6 +52,8 @@ def of_heads(
     **more: Any,
 ) -> Oracle:
     """Of numbers ``[layer, head]``; yes above a threshold."""
+
+    values = lru_cache(values)  # of a case it is asked once for each kind of question
 
     def scores(case: Case, questions: Sequence[Question]) -> Scores:
         found = values(case)
