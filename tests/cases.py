@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ __all__ = [
     "draw_normal",
     "hooked_config",
     "plain_model",
+    "thinned",
 ]
 
 
@@ -45,6 +46,19 @@ EXTREME = 1e4
 UNWRITTEN = next(
     name for name in SUPPORTED_ACTIVATIONS if canonical_activation(name) not in ACTIVATIONS
 )
+
+
+def thinned(cases: Iterable[Any], every: int = 2, first: int = 0) -> list[Any]:
+    """Parameters of a test: one of so many cases, from the first on; the others are slow.
+
+    For lists whose cases show the same, one after the other; a tuple is of several arguments.
+    """
+    return [
+        case
+        if i % every == first
+        else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+        for i, case in enumerate(cases)
+    ]
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def same(job, tmp_path, same_run):
     return check
 
 
-@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [23, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_kill_between_any_two_file_operations(job, same, tmp_path, request, every):
     alone = request.node.callspec.params["job"] == "alone"
     every, count = min(every, 5) if alone else every, 0

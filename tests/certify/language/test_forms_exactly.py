@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import thinned
 from tests.certify.exact.rational import Exacts, Rational, centred, cut, exact, exp, root
 from tests.certify.language.test_forms import FORMS, LANGUAGE, PROFILES, network
 from tl_dyck.certify.exact.balls import Array
@@ -95,7 +96,7 @@ def some_rows(ending: Ending, rng: np.random.Generator) -> Any:
     return np.concatenate([rows, 40 * rows[-1:]]).astype(float)
 
 
-@pytest.mark.parametrize(("name", "readout", "sharpness"), MADE)
+@pytest.mark.parametrize(("name", "readout", "sharpness"), thinned(MADE))
 def test_a_form_is_off_by_no_more_than_it_says_and_says_little(
     name: str, readout: dict[str, Any] | None, sharpness: float
 ) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.cases import thinned
 from tests.certify.language.test_automata import (
     SHAPES,
     brute,
@@ -81,7 +82,7 @@ def test_a_wrong_string_is_cut_and_stretched() -> None:
     assert wrong >= {5, 6, 7, 9, 13, 21, 37}
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", thinned(SHAPES), ids=str)
 def test_signs_and_worst_strings_are_those_of_brute_force(shape: dict[str, Any]) -> None:
     task = cumulative_sum()
     model = random_model(task, 0, 0.5, d_vocab_out=3, **shape)
@@ -99,7 +100,7 @@ def test_signs_and_worst_strings_are_those_of_brute_force(shape: dict[str, Any])
         assert exact.worst.margin == pytest.approx(margin.min(), abs=1e-9)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", thinned(SHAPES, first=1), ids=str)
 def test_by_default_signs_are_told_and_what_is_wrong_but_no_least_margins(
     shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

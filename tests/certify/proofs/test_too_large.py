@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import thinned
 from tests.certify.proofs import too_large
 from tests.certify.proofs.common import CHECKERS, copied_out
 from tests.test_cli import typed
@@ -50,7 +51,7 @@ def little_memory() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-@pytest.mark.parametrize(("kind", "what"), [*too_large.every()])
+@pytest.mark.parametrize(("kind", "what"), thinned(too_large.every()))
 def test_what_is_too_large_is_refused_before_it_is_done(kind, what, tmp_path):
     """Whatever the checker says it counts: few functions are called, and little memory is taken."""
     path, calls = too_large.write(tmp_path / "x", kind, what), 0

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cases import draw_normal
+from tests.cases import draw_normal, thinned
 from tl_dyck import (
     DyckDistribution,
     DyckLanguage,
@@ -261,7 +261,8 @@ IDLE = ["blocks.1.attn.W_K", "blocks.0.attn.W_O", "blocks.2.mlp.W_out"]
 
 
 @pytest.mark.parametrize(
-    ("shared", "in_use"), [*((name, True) for name in IN_USE), *((name, False) for name in IDLE)]
+    ("shared", "in_use"),
+    thinned([*((name, True) for name in IN_USE), *((name, False) for name in IDLE)]),
 )
 def test_twins_share_a_matrix_and_not_the_function(shared: str, in_use: bool) -> None:
     a, b = small(seed=0, size=0.25), small(seed=1, size=0.25)
