@@ -166,7 +166,8 @@ def test_runs_that_kill_their_worker(folder, log):
     assert list(table["score"].dropna()) == [0, 1]
     tries = Counter(toys.noted(log))
     assert tries["1"] in (2, 3)  # killed by itself, killed by the other, done
-    assert tries["2"] == 2
+    # a third time if a worker began it that was about to be killed: then nobody had seen it begin
+    assert tries["2"] in (2, 3)
     again = go(sweep, folder, toys.dies)  # in this process, which would not survive it
     assert (again.made, again.failed) == (0, 1)
 
