@@ -97,7 +97,7 @@ def proof_file() -> Path:
     return tl_dyck.prove_language(uniform(), task(), 2).save(folder() / "small.proof")
 
 
-def make_none(kind: str, seed: int, given: Any) -> Any:
+def one_case(kind: str, seed: int, given: Any) -> Any:
     return case()[0], []
 
 
@@ -618,7 +618,7 @@ OF: dict[str, dict[str, Callable[[], Any]]] = {
     "judge.Judgement.plot": {"own": lambda: "sure", "questions": lambda: "needed"},
     "judge.Judgement.to_latex": {"own": lambda: "sure", "questions": lambda: "needed"},
     "judge.HeadTruths.reads_top": {},
-    "judge.CaseKind": {"make": lambda: make_none, "knobs": lambda: ("n",)},
+    "judge.CaseKind": {"make": lambda: one_case, "knobs": lambda: ("n",)},
     "judge.Suite": {"name": lambda: "mine", "sizes": lambda: {"uniform": 1}},
     "judge.Suite.with_salt": {"salt": lambda: "9f3c61d07be8a4523c0d95e7f18b6a24"},
     "judge.WithError": {"values": lambda: [1.0], "error": lambda: 0.0},

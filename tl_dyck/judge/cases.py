@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from tl_dyck.judge.isolation import SealedCase
-from tl_dyck.judge.protocol import Case, Fact, JudgeError
+from tl_dyck.judge.protocol import COLUMNS, Case, Fact, JudgeError, column_of
 from tl_dyck.kit.arguments import checked
 from tl_dyck.kit.check import WrongTypeError, check_seed, shown
 from tl_dyck.kit.registry import Registry, RegistryError, described, unknown_name
@@ -43,7 +43,7 @@ class CaseKind:
             case, and what is asked about it. The same arguments give the same case.
         knobs: names of what may be given.
         group: of the name of the kind, which models have columns of their own: "trained" ones,
-            those of a task; "" for all others.
+            "hidden" ones, of a task of `small_tasks.TASKS`; "" for others.
     """
 
     make: Callable[[str, int, Mapping[str, Any]], tuple[Case, list[Fact]]]
@@ -87,6 +87,9 @@ def _make_once(
     types = [*map(type, made)] if isinstance(made, tuple) else []
     if types != [Case, list] or {*map(type, made[1])} - {Fact}:
         raise JudgeError(f"kind {kind!r} makes {shown(made)}, not a Case and a list of Facts")
+    for column in {column_of(fact.question.kind, made_by.group(kind)) for fact in made[1]}:
+        if column not in COLUMNS:  # tables and pages would leave it out
+            raise unknown_name(f"column of kind {kind}", column, COLUMNS)
     return SealedCase(kind, seed, *made)
 
 

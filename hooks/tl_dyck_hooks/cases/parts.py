@@ -232,4 +232,6 @@ TRAINED_EDGES = CaseKind(
     group=lambda kind: "trained",
 )
 LEVELS = CaseKind(make=parts_case)
-FEATURES = CaseKind(make=parts_case, knobs=tuple({*KNOBS} - {*_OF_FEATURES}))
+FEATURES = CaseKind(
+    make=parts_case, knobs=tuple(name for name in KNOBS if name not in _OF_FEATURES)
+)
